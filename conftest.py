@@ -1,4 +1,4 @@
-"""What the suites of the host and of every plugin share: which distributions and which services are there."""
+"""Shared by all suites of the host and the plugins: which distributions are installed, and which services run."""
 
 from __future__ import annotations
 

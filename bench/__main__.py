@@ -1,4 +1,4 @@
-"""Measures plughost beside what one would use instead. `./dev bench --help` says how to choose what."""
+"""Measures plughost and its alternatives. `./dev bench --help` explains the options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import jwt
 from bench.database import Database, Engine, Postgres
-from bench.load import LANES, Lane, LoadError, need
+from bench.load import LANES, Lane, LoadError, require_tools
 from bench.measure import DifferentError, Effort, compare_answers, measure
 from bench.postgresql import postgresql
 from bench.reloads import watch_reloads
@@ -55,11 +55,11 @@ def main() -> None:
     given = parser.parse_args()
     if given.full:
         given.rows, given.lanes, given.rounds = "*", ",".join(LANES), 7
-    rows = chosen(ROWS, given.rows)
-    kinds = chosen((*OURS, *PEERS), given.servers)
+    rows = choose(ROWS, given.rows)
+    kinds = choose((*OURS, *PEERS), given.servers)
     lanes = tuple(lane for lane in LANES if lane in given.lanes.split(","))
     try:
-        need(lanes)
+        require_tools(lanes)
         if given.reloads:
             os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # as the unit file of docs/operators/serving.md has it
             with scratch() as (folder, token), running(OURS[:1], "http", "sqlite", folder, token) as (server,):
@@ -79,11 +79,11 @@ def main() -> None:
         report.write(" ".join(["./dev bench", *sys.argv[1:]]))
 
 
-def chosen(all_of_them: Sequence[Any], patterns: str) -> list[Any]:
-    """Return what some patterns choose.
+def choose(all_of_them: Sequence[Any], patterns: str) -> list[Any]:
+    """Return the items that match the patterns.
 
     Raises:
-        SystemExit: A pattern chooses nothing.
+        SystemExit: A pattern matches nothing.
     """
     names = patterns.split(",")
     for name in names:
@@ -93,7 +93,7 @@ def chosen(all_of_them: Sequence[Any], patterns: str) -> list[Any]:
 
 
 def run(rows: Sequence[Row], kinds: Sequence[Kind], lanes: Sequence[Lane], rounds: int, seconds: float) -> Report:
-    """Measure, print each table as soon as it is there, and return all."""
+    """Measure, print each table as soon as it is complete, and return the report."""
     report = Report(kinds)
     with scratch() as (folder, token):
         for scheme, engine in product(SCHEMES, ENGINES):
@@ -104,16 +104,16 @@ def run(rows: Sequence[Row], kinds: Sequence[Kind], lanes: Sequence[Lane], round
             with running(kinds, scheme, engine, folder, token) as servers:
                 compare_answers(wanted, servers)
                 for row, lane in product(sorted(wanted, key=lambda each: each.method), ways):
-                    able = [each for each in servers if can(each.kind, row, lane)]
+                    able = [each for each in servers if is_measured(each.kind, row, lane)]
                     result = measure(row, lane, able, Effort(rounds, seconds, folder.path))
                     print("\n".join(report.details(result)), flush=True)
                     report.results.append(result)
-                report.note(servers)
+                report.record_start(servers)
     return report
 
 
-def can(kind: Kind, row: Row, lane: Lane) -> bool:
-    """Tell whether a server is measured on a row and a lane."""
+def is_measured(kind: Kind, row: Row, lane: Lane) -> bool:
+    """Return whether a server is measured on a row and a lane."""
     if (row.hangs and kind.name != "granian") or (kind.access and row.name != "get"):
         return False
     return lane != "h2" or kind.h2
@@ -133,7 +133,7 @@ def scratch() -> Iterator[tuple[Folder, str]]:
 def running(
     kinds: Sequence[Kind], scheme: Scheme, engine: Engine, folder: Folder, token: str
 ) -> Iterator[list[Server]]:
-    """Start servers, each with a database of its own, and stop them in the end."""
+    """Start servers, each with its own database, and stop them at the end."""
     with ExitStack() as stack:
         if engine == "postgresql":
             postgres = Postgres(stack.enter_context(postgresql()))

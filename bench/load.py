@@ -1,4 +1,4 @@
-"""Loads a server with wrk over HTTP/1.1 and with h2load over HTTP/2, and says what each measured."""
+"""Loads a server with wrk over HTTP/1.1 and h2load over HTTP/2, and returns their measurements."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class LoadError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What is asked.
+    """The requests of a burst.
 
     Attributes:
         method: `GET` or `POST`.
-        url: Where.
+        url: Their URL.
         headers: Further headers.
-        body: What a POST sends; `%s` and `%d` in it are replaced, so that each is another.
-        connections: How many clients ask at once; over HTTP/2, how many streams.
+        body: The body of a POST. `%s` and `%d` in it are replaced, so that each body is unique.
+        connections: The number of concurrent clients; over HTTP/2, of streams.
     """
 
     method: str = "GET"
@@ -50,17 +50,17 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a burst of load measured.
+    """The measurements of a burst.
 
     Attributes:
-        requests: How many were answered.
-        rate: How many of them a second.
-        p50: The median of their times, in milliseconds.
-        p99: The time that 99 of 100 didn't exceed, in milliseconds.
-        failed: How many got an error, or no answer.
-        cpu: CPU microseconds of the server for each; set by whoever watches it, as the next.
-        together: How many creates the server brought to the disk with each commit; 0 where that isn't known.
-        why: What failed, where the load generator says so.
+        requests: The number of requests with a response.
+        rate: Requests a second.
+        p50: Their median time, in milliseconds.
+        p99: The 99th percentile of their times, in milliseconds.
+        failed: The number of requests with an error or no response.
+        cpu: CPU microseconds of the server for each request; set by `with_server_costs`.
+        creates_per_commit: Creates in each commit of the server; set by `with_server_costs`. 0 if unknown.
+        why: The failures that the load generator reports.
     """
 
     requests: int
@@ -69,20 +69,20 @@ class Sample:
     p99: float
     failed: int
     cpu: float = 0.0
-    together: float = 0.0
+    creates_per_commit: float = 0.0
     why: str = ""
 
-    def watched(self, seconds: float, commits: int) -> Sample:
-        """Return it with the CPU time, and the commits, that all its requests took."""
-        together = self.requests / commits if commits else 0.0
-        return replace(self, cpu=seconds / max(self.requests, 1) * 1e6, together=together)
+    def with_server_costs(self, seconds: float, commits: int) -> Sample:
+        """Return a copy with the costs of all requests: CPU seconds and commits."""
+        creates_per_commit = self.requests / commits if commits else 0.0
+        return replace(self, cpu=seconds / max(self.requests, 1) * 1e6, creates_per_commit=creates_per_commit)
 
 
-def need(lanes: tuple[Lane, ...]) -> None:
-    """Raise where a load generator is missing.
+def require_tools(lanes: tuple[Lane, ...]) -> None:
+    """Check that the load generators are installed.
 
     Raises:
-        LoadError: It names what is missing, and what to install.
+        LoadError: One is missing. The message says what to install.
     """
     wanted = {"h2load" if lane == "h2" else "wrk" for lane in lanes}
     missing = sorted(tool for tool in wanted if shutil.which(tool) is None)
@@ -95,7 +95,7 @@ def need(lanes: tuple[Lane, ...]) -> None:
 
 
 def burst(target: Target, lane: Lane, seconds: float) -> Sample:
-    """Load a server for some seconds, and return what that measured.
+    """Load a server for some seconds, and return the measurements.
 
     Raises:
         LoadError: The load generator failed.

@@ -1,4 +1,4 @@
-"""Measures servers side by side: the same answers first, then bursts of load in turns."""
+"""Measures servers side by side: compares their responses, then loads them in turns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.rows import MESSAGE, Row
 from bench.servers import Server
 
 CALM: Final = "calm"
-"""What the results call plughost while no plugin hangs, where they compare it with a time when one does."""
+"""The name of plughost without a hanging plugin, in rows that compare it with one."""
 
 _CHANGING: Final = {"createdAt", "dateJoined", "expiresAt", "id", "timestamp", "updatedAt"}
 _REFUSALS: Final = (
@@ -43,12 +43,12 @@ class DifferentError(Exception):
 
 @dataclass(frozen=True)
 class Effort:
-    """How thoroughly it is measured.
+    """How thorough a measurement is.
 
     Attributes:
-        rounds: How often each; the median counts.
-        seconds: How long each time.
-        folder: On the disk that is measured.
+        rounds: The number of rounds; the median counts.
+        seconds: The duration of each burst.
+        folder: A folder on the measured disk.
     """
 
     rounds: int
@@ -58,14 +58,14 @@ class Effort:
 
 @dataclass
 class Measured:
-    """What a row measured on one lane.
+    """The measurements of a row on one lane.
 
     Attributes:
         row: The row's name.
         lane: The lane.
-        samples: Of each server, by name, those of each round.
-        refused: Why a server has no result, by name.
-        fsyncs: How many a second the disk made during the rounds of a create.
+        samples: The samples of each round, by server.
+        refused: Why a server has no result, by server.
+        fsyncs: Fsyncs a second of the disk in each round of a create.
     """
 
     row: str
@@ -75,7 +75,7 @@ class Measured:
     fsyncs: list[float] = field(default_factory=list)
 
     def add(self, server: str, sample: Sample, *, warms_up: bool) -> None:
-        """Take a sample; one with failed requests refuses the server's whole row."""
+        """Add a sample. Failed requests refuse the server's whole row."""
         if sample.failed or not sample.requests:
             wrong = f"{sample.failed} of {sample.requests} requests failed {sample.why}".strip()
             self.refused[server] = wrong if sample.requests else "it answered nothing"
@@ -84,11 +84,11 @@ class Measured:
             self.samples.setdefault(server, []).append(sample)
 
     def median(self, server: str, what: str) -> float:
-        """Return the median of what a server's samples have under a name."""
+        """Return the median of an attribute of a server's samples."""
         return float(statistics.median(getattr(sample, what) for sample in self.samples[server]))
 
     def ratio(self, ours: str, other: str, by: str) -> float:
-        """Return how many times as good as another ours is: the median over the rounds."""
+        """Return how many times better ours is than the other: the median over the rounds."""
         pairs = zip(self.samples[ours], self.samples[other], strict=True)
         if by == "rate":
             return statistics.median(one.rate / two.rate for one, two in pairs)
@@ -96,7 +96,7 @@ class Measured:
 
 
 def measure(row: Row, lane: Lane, servers: Sequence[Server], effort: Effort) -> Measured:
-    """Load servers in turns; the first round, which warms up, is left out."""
+    """Load servers in turns. The first round is a warm-up, and is not counted."""
     result = Measured(row.name, lane)
     for server in servers:
         server.database.fill(row.products)
@@ -126,13 +126,13 @@ def _burst(server: Server, row: Row, lane: Lane, effort: Effort) -> Sample:
         connections=row.connections,
     )
     cpu, commits = server.cpu(), server.database.commits(row.path)
-    sample = burst(target, lane, effort.seconds * row.longer)
-    return sample.watched(server.cpu() - cpu, server.database.commits(row.path) - commits)
+    sample = burst(target, lane, effort.seconds * row.duration_factor)
+    return sample.with_server_costs(server.cpu() - cpu, server.database.commits(row.path) - commits)
 
 
 @contextmanager
 def _hanging(server: Server) -> Iterator[None]:
-    """Let the store of messages hang, since somebody else holds its lock, while many want to create some."""
+    """Make the store of messages hang: hold its lock while many clients create messages."""
     with closing(sqlite3.connect(Path(server.database.place, "messages.sqlite3"), isolation_level=None)) as lock:
         lock.execute("BEGIN IMMEDIATE")
         script = str(Path(__file__).with_name("wrk.lua"))
@@ -145,7 +145,7 @@ def _hanging(server: Server) -> Iterator[None]:
 
 
 def fsyncs(folder: Path, seconds: float = 0.3) -> float:
-    """Return how often a second a page of a file can be written and brought to the disk, one after the other."""
+    """Return how many sequential writes and fsyncs of a page the disk can do a second."""
     file = folder / "fsyncs"
     handle = os.open(file, os.O_RDWR | os.O_CREAT)
     try:
@@ -163,7 +163,7 @@ def fsyncs(folder: Path, seconds: float = 0.3) -> float:
 
 
 def compare_answers(rows: Iterable[Row], servers: Sequence[Server]) -> None:
-    """See that all servers give the answers of the first one.
+    """Check that all servers respond as the first one does.
 
     Raises:
         DifferentError: One doesn't.
@@ -175,13 +175,13 @@ def compare_answers(rows: Iterable[Row], servers: Sequence[Server]) -> None:
             server.database.fill(row.products)
         body = row.body % (f"check-{row.name}", 1) if row.body else None
         responses = {server.kind.title: _answer(server, row.method, row.path, body) for server in servers}
-        _same(f"{row.method} {row.path}", responses)
+        _require_equal(f"{row.method} {row.path}", responses)
     for method, path, body, headers, status in _REFUSALS:
         refused = {server.kind.title: server.ask(method, path, body, headers)[0] for server in servers}
-        _same(f"{method} {path} {body}", {"the contract": status} | refused)
+        _require_equal(f"{method} {path} {body}", {"the contract": status} | refused)
 
 
-def _same(what: str, responses: Mapping[str, Any]) -> None:
+def _require_equal(what: str, responses: Mapping[str, Any]) -> None:
     (first, expected), *others = responses.items()
     for title, answer in others:
         if answer != expected:
@@ -190,14 +190,14 @@ def _same(what: str, responses: Mapping[str, Any]) -> None:
 
 def _answer(server: Server, method: str, path: str, body: str | None) -> tuple[int, Any]:
     status, answer = server.ask(method, path, body)
-    return status, _plain(json.loads(answer, parse_float=Decimal)) if answer else None
+    return status, _normalized(json.loads(answer, parse_float=Decimal)) if answer else None
 
 
-def _plain(value: Any) -> Any:
-    """Return a JSON value without what differs from server to server: of times and ids only the form is kept."""
+def _normalized(value: Any) -> Any:
+    """Return a JSON value in which only the form of times and ids is kept, since they differ between servers."""
     if isinstance(value, dict):
-        return {name: _form(each) if name in _CHANGING else _plain(each) for name, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, list) else value
+        return {name: _form(each) if name in _CHANGING else _normalized(each) for name, each in value.items()}
+    return [_normalized(each) for each in value] if isinstance(value, list) else value
 
 
 def _form(value: Any) -> str:

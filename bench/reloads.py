@@ -21,11 +21,11 @@ PATIENCE: Final = 120.0
 
 
 def watch_reloads(server: Server, times: int, *, write: bool) -> None:
-    """Reload a host so often while it is asked, and tell how its memory and its answers fared.
+    """Reload a host repeatedly under load, and print its memory and failed requests.
 
     Args:
         server: plughost.
-        times: How often.
+        times: The number of reloads.
         write: Whether to draw the picture of docs/performance.md.
     """
     server.database.fill(100)
@@ -45,7 +45,7 @@ def watch_reloads(server: Server, times: int, *, write: bool) -> None:
     memory = [server.memory()]
     try:
         for number in range(1, times + 1):
-            reload(server, partial(_changed, number))
+            reload(server, partial(_toggle_limits, number))
             memory.append(server.memory())
             if number % max(times // 10, 1) == 0:
                 print(f"{number} reloads: {memory[-1] / 2**20:.1f} MiB", flush=True)
@@ -61,11 +61,11 @@ def watch_reloads(server: Server, times: int, *, write: bool) -> None:
 
 
 def reload(server: Server, change: Callable[[str], str]) -> None:
-    """Reload a host with changed settings, and wait until it has.
+    """Reload a host with changed settings, and wait for the result.
 
     Args:
         server: plughost.
-        change: Takes a line of its settings, and returns the line to be.
+        change: Returns the new form of a line of its settings.
 
     Raises:
         SystemExit: The reload failed, or didn't end.
@@ -75,24 +75,24 @@ def reload(server: Server, change: Callable[[str], str]) -> None:
     log = server.folder / "log"
     at = log.stat().st_size
     server.process.send_signal(signal.SIGHUP)
-    ends = time.monotonic() + PATIENCE
-    while (told := _told(log, at)) is None:
-        if time.monotonic() > ends:
+    deadline = time.monotonic() + PATIENCE
+    while (event := _reload_event(log, at)) is None:
+        if time.monotonic() > deadline:
             raise SystemExit(f"bench: a reload did not end within {PATIENCE:g} s; see {log}")
         time.sleep(0.01)
-    if not told["ok"]:
-        raise SystemExit(f"bench: a reload failed: {told}")
+    if not event["ok"]:
+        raise SystemExit(f"bench: a reload failed: {event}")
 
 
-def _changed(number: int, setting: str) -> str:
-    """Let a plugin in memory and one with a store be built anew."""
+def _toggle_limits(number: int, setting: str) -> str:
+    """Change settings so that a plugin in memory and one with a store are rebuilt."""
     values = {"max_products": str(10**9 + number % 2), "rate_limit": f'"{10**9 + number % 2}/minute"'}
     name = setting.split(" =", maxsplit=1)[0]
     return f"{name} = {values[name]}" if name in values else setting
 
 
-def _told(log: Path, at: int) -> dict[str, object] | None:
-    """Return what the log says of a reload after a place in it."""
+def _reload_event(log: Path, at: int) -> dict[str, object] | None:
+    """Return the first reload event in the log after an offset. None if there is none yet."""
     with log.open(encoding="utf-8") as lines:
         lines.seek(at)
         found = [json.loads(each) for each in lines if each.startswith("{") and each.endswith("}\n")]

@@ -35,7 +35,7 @@ class Report:
         self.results: list[Measured] = []
         self.started: dict[str, list[tuple[float, int, int]]] = {}
 
-    def note(self, servers: Iterable[Server]) -> None:
+    def record_start(self, servers: Iterable[Server]) -> None:
         """Take how long servers took to start and what memory they use, before they are stopped."""
         for server in servers:
             self.started.setdefault(server.kind.name, []).append((server.start, server.idle, server.memory()))
@@ -55,8 +55,9 @@ class Report:
         if result.fsyncs:
             yield f"\nThe disk makes {median(result.fsyncs):,.0f} fsyncs a second, one after the other."
         for name, samples in result.samples.items():
-            if result.fsyncs and samples[0].together:
-                yield f"{self._titles[name]}: {result.median(name, 'together'):.1f} creates with each fsync of its own."
+            if result.fsyncs and samples[0].creates_per_commit:
+                creates = result.median(name, "creates_per_commit")
+                yield f"{self._titles[name]}: {creates:.1f} creates with each fsync of its own."
 
     def summary(self) -> Iterator[str]:
         """Yield a table for each lane, of starts and memory, and of the ratios that are aimed at."""
@@ -101,23 +102,23 @@ class Report:
             if self._base in result.refused:
                 yield f"{where} itself | failures | {result.refused[self._base]} | | **missed** |"
             elif self._base in result.samples:
-                for what, ratio, at_least in (*self._against_others(result), *self._special(result)):
+                for what, ratio, at_least in (*self._against_others(result), *self._other_goals(result)):
                     yield _goal(f"{where} {what}", ratio, at_least)
 
     def _against_others(self, result: Measured) -> Iterator[tuple[str, float, float]]:
-        """Yield what is aimed at beside other servers: which one by what, how much it is, and at least how much."""
+        """Yield the goals against other servers: server and measure, the ratio, and its minimum."""
         for goal in GOALS:
             if result.row in goal.rows and goal.against in result.samples:
                 yield f"{goal.against} | {goal.by}", result.ratio(self._base, goal.against, goal.by), goal.at_least
 
-    def _special(self, result: Measured) -> Iterator[tuple[str, float, float]]:
-        """Yield what is aimed at beside another server: what against what, by how much, and at least how much."""
+    def _other_goals(self, result: Measured) -> Iterator[tuple[str, float, float]]:
+        """Yield the goals that compare plughost with itself or the disk: what, the ratio, and its minimum."""
         rate, p50, p99 = (result.median(self._base, what) for what in ("rate", "p50", "p99"))
         if result.row == "get-64":
             yield "4 times its p50 | p99", 4 * p50 / p99, 1
         if result.row == "stored-create":
             yield "fsyncs of the disk | rate", rate / median(result.fsyncs), 1
-            yield "fsyncs of its own | creates", result.median(self._base, "together"), 1
+            yield "fsyncs of its own | creates", result.median(self._base, "creates_per_commit"), 1
         if CALM in result.samples:
             yield "while nothing hangs | p50", result.median(CALM, "p50") / p50, 0.9
             yield "while nothing hangs | p99", result.median(CALM, "p99") / p99, 0.9
@@ -132,7 +133,7 @@ class Report:
         Args:
             how: The command that measured them.
         """
-        measured = "\n".join(["<!-- measured -->", "", *_circumstances(how), *self.summary(), "", "<!-- end -->"])
+        measured = "\n".join(["<!-- measured -->", "", *_environment(how), *self.summary(), "", "<!-- end -->"])
         text = PAGE.read_text(encoding="utf-8")
         text = re.sub(r"<!-- measured -->.*?<!-- end -->", lambda _: measured, text, flags=re.DOTALL)
         PAGE.write_text(text, encoding="utf-8")
@@ -149,7 +150,7 @@ def _goal(what: str, ratio: float, at_least: float) -> str:
     return f"{what} | {ratio:.2f} | {at_least:.2f} | {'reached' if ratio >= at_least else '**missed**'} |"
 
 
-def _circumstances(how: str) -> Iterator[str]:
+def _environment(how: str) -> Iterator[str]:
     command = ["git", "rev-parse", "--short", "HEAD"]
     revision = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -157,8 +158,10 @@ def _circumstances(how: str) -> Iterator[str]:
     yield f"- When: {datetime.now(UTC):%Y-%m-%d}, revision {revision.stdout.strip() or 'unknown'}."
     yield f"- Machine: {model[1] if model else platform.machine()}, {os.cpu_count()} cores, {platform.platform()}."
     load, cores = os.getloadavg()[2], os.cpu_count() or 1
-    beside = "; other work ran beside, so that the figures only show the order of magnitude" if load > 2 * cores else ""
-    yield f"- Load of the machine in the end: {load:.1f} processes over 15 minutes{beside}."
+    warning = (
+        "; other work ran beside, so that the figures only show the order of magnitude" if load > 2 * cores else ""
+    )
+    yield f"- Load of the machine in the end: {load:.1f} processes over 15 minutes{warning}."
     yield f"- Python {platform.python_version()}, {versions}, Django REST framework {version('djangorestframework')},"
     yield f"  SQLAlchemy {version('sqlalchemy')}, psycopg2 {version('psycopg2-binary')}, msgspec {version('msgspec')}."
     yield f"- Measured with `{how}`."

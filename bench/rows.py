@@ -23,10 +23,10 @@ class Row:
         name: What the options call it.
         title: What the tables call it.
         path: What is asked for.
-        body: What a POST sends; a GET has none. `%s` and `%d` are replaced, so that each is another.
+        body: The body of a POST, else empty. `%s` and `%d` are replaced, so that each body is unique.
         products: How many there are in the store.
         connections: How many clients ask at once.
-        longer: How many times as long as others it is measured, since its requests take so long.
+        duration_factor: How many times longer it is measured than others, since its requests are slow.
         engine: The database that servers store in.
         hangs: Whether it is measured with and without another plugin whose store hangs.
     """
@@ -37,7 +37,7 @@ class Row:
     body: str = ""
     products: int = 100
     connections: int = 32
-    longer: int = 1
+    duration_factor: int = 1
     engine: Engine = "sqlite"
     hangs: bool = False
 
@@ -55,7 +55,7 @@ class Row:
 _STORED: Final = (
     Row("stored-get", "get one, SQLite", f"{_V3}/{SKU}"),
     Row("stored-list", "list of 100, SQLite", _V3),
-    Row("stored-list-10k", "list of 10,000, SQLite", _V3, products=10_000, connections=4, longer=3),
+    Row("stored-list-10k", "list of 10,000, SQLite", _V3, products=10_000, connections=4, duration_factor=3),
     Row("stored-create", "create, SQLite", _V3, _PRODUCT),
 )
 ROWS: Final = (

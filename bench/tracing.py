@@ -64,7 +64,7 @@ def _measure(server: Server, endpoint: str, sample: float, seconds: float) -> fl
         told = burst(Target(url=server.url(ROWS[0].path)), "http", seconds)
         if told.failed:
             raise LoadError(told.why)
-    return told.watched(server.cpu() - cpu, 0).cpu
+    return told.with_server_costs(server.cpu() - cpu, 0).cpu
 
 
 def _spread(values: list[float]) -> str:

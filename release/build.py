@@ -1,7 +1,7 @@
-"""Build a release: a wheel of each distribution, their hashes, and an SBOM; the same commit makes the same bytes.
+"""Build a release: a wheel of each distribution, their hashes, and an SBOM. The same commit gives the same bytes.
 
-`./dev release DIR` runs it in an environment in which all distributions are installed in place; what these require, and
-in which version, goes into the SBOM as it is there.
+`./dev release DIR` runs it in an environment with editable installs of all distributions. The SBOM lists their
+requirements in the versions that are installed there.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ SBOM: Final = "sbom.cdx.json"
 
 
 def build(folder: Path, only: list[str]) -> None:
-    """Build a release of the commit that is checked out; what isn't committed is left out.
+    """Build a release of the commit that is checked out, without uncommitted changes.
 
     Args:
-        folder: Where to; it is empty, or not there yet.
-        only: The folders of the distributions; all by default.
+        folder: The target folder, which must be empty or missing.
+        only: The folders of the distributions. All if empty.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         sys.exit(f"{folder} is not empty.")
-    made = int(_git("log", "-1", "--format=%ct"))
-    os.umask(0o022)  # the modes of files are in a wheel
-    with tempfile.TemporaryDirectory() as place:
+    timestamp = int(_git("log", "-1", "--format=%ct"))
+    os.umask(0o022)  # wheels contain the modes of files
+    with tempfile.TemporaryDirectory() as checkout:
         with tarfile.open(fileobj=io.BytesIO(_git("archive", "--format=tar", "HEAD"))) as archive:
-            archive.extractall(place, filter="data")
-        for path in Path(place).rglob("*"):
+            archive.extractall(checkout, filter="data")
+        for path in Path(checkout).rglob("*"):
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
-        plugins = [f"plugins/{each.parent.name}" for each in Path(place).glob("plugins/*/setup.cfg")]
+        plugins = [f"plugins/{each.parent.name}" for each in Path(checkout).glob("plugins/*/setup.cfg")]
         for project in sorted(only or [".", *plugins]):
-            _wheel(Path(place, project), folder, made)
+            _wheel(Path(checkout, project), folder, timestamp)
     wheels = sorted(folder.glob("*.whl"))
-    (folder / SBOM).write_text(_sbom(wheels, made), encoding="utf-8")
+    (folder / SBOM).write_text(_sbom(wheels, timestamp), encoding="utf-8")
     listed = [*wheels, folder / SBOM]
     (folder / SUMS).write_text("".join(f"{_sha256(each)}  {each.name}\n" for each in listed), encoding="utf-8")
 
@@ -65,9 +65,9 @@ def _git(*arguments: str) -> bytes:
     return subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True).stdout  # noqa: S603, S607 - git, with fixed commands  # nosec B603 B607
 
 
-def _wheel(project: Path, folder: Path, made: int) -> None:
+def _wheel(project: Path, folder: Path, timestamp: int) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-cache-dir"]
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(made), "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(timestamp), "PYTHONHASHSEED": "0", "TZ": "UTC", "LC_ALL": "C"}
     subprocess.run([*command, "--wheel-dir", str(folder), str(project)], check=True, env=environment)  # noqa: S603 - pip, on our own sources  # nosec B603
 
 
@@ -75,8 +75,8 @@ def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _sbom(wheels: list[Path], made: int) -> str:
-    """Return the SBOM, in CycloneDX 1.6: the wheels, all that they require, and what requires what."""
+def _sbom(wheels: list[Path], timestamp: int) -> str:
+    """Return the SBOM in CycloneDX 1.6: the wheels, all their requirements, and the dependency graph."""
     environment = Environment()
     own = {str(parse_wheel_filename(wheel.name)[0]): wheel for wheel in wheels}
     components = {key: _component(key, environment, own.get(key)) for key in sorted(environment.closure(own))}
@@ -84,12 +84,12 @@ def _sbom(wheels: list[Path], made: int) -> str:
     if missing:
         sys.exit(f"These are not installed where the release is built: {', '.join(sorted(missing))}.")
     bom = Bom(components=components.values())
-    bom.metadata.timestamp = datetime.fromtimestamp(made, UTC)
+    bom.metadata.timestamp = datetime.fromtimestamp(timestamp, UTC)
     version = environment.versions["plughost"]
     bom.metadata.component = Component(
         name="plughost release", version=version, type=ComponentType.APPLICATION, bom_ref="release"
     )
-    # Made of the content, so that the same content has the same.
+    # Derived from the content, so that the same content has the same serial number.
     bom.serial_number = uuid.uuid5(uuid.NAMESPACE_URL, "".join(map(_sha256, wheels)))
     bom.register_dependency(bom.metadata.component, [components[key] for key in sorted(own)])
     for key, component in components.items():
@@ -100,22 +100,22 @@ def _sbom(wheels: list[Path], made: int) -> str:
 
 def _component(key: str, environment: Environment, wheel: Path | None) -> Component:
     version = environment.versions[key]
-    stated = environment.installed[key].metadata.get("License-Expression")
+    license_expression = environment.installed[key].metadata.get("License-Expression")
     return Component(
         name=key,
         version=version,
         type=ComponentType.LIBRARY,
         bom_ref=f"{key}=={version}",
         purl=PackageURL("pypi", name=key, version=version),
-        licenses=[DisjunctiveLicense(name=stated)] if stated else [],
+        licenses=[DisjunctiveLicense(name=license_expression)] if license_expression else [],
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=_sha256(wheel))] if wheel is not None else [],
     )
 
 
 def main() -> None:
-    """Build what the command line asks for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description="Build a release of the commit that is checked out.")
-    parser.add_argument("folder", type=Path, help="where to; it is empty, or not there yet")
+    parser.add_argument("folder", type=Path, help="the target folder, which must be empty or missing")
     parser.add_argument("--only", action="append", default=[], metavar="PROJECT", help="only this folder; repeatable")
     given = parser.parse_args()
     build(given.folder.absolute(), given.only)

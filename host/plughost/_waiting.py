@@ -15,12 +15,12 @@ class _Thread(threading.local):
 
     Attributes:
         native_id: The operating system's thread id.
-        waits: Whether the thread yielded its turn during this job.
-        give_way: Yields the turn if the thread has it. None in a thread that takes no turns.
+        has_yielded: Whether the thread yielded its turn during this job.
+        yield_turn: Yields the turn if the thread has it. None in a thread that takes no turns.
     """
 
-    waits = False
-    give_way: Callable[[bool], None] | None = None
+    has_yielded = False
+    yield_turn: Callable[[bool], None] | None = None
 
     def __init__(self) -> None:
         self.native_id = get_native_id()
@@ -38,8 +38,8 @@ def about_to_wait(*, long: bool = False) -> None:
         long: The wait takes many milliseconds: yield the turn even if no thread waits for it now. Meanwhile the thread
             may run on any processor.
     """
-    if this_thread.give_way is not None:
-        this_thread.give_way(long)
+    if this_thread.yield_turn is not None:
+        this_thread.yield_turn(long)
 
 
 class Pause(bytes):

@@ -1,4 +1,4 @@
-"""What the tests of certificates share: TLS handshakes, an authority of our own, files in many forms."""
+"""Shared by the tests of certificates: TLS handshakes, a test authority, files in many forms."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def handshake() -> Handshake:
 
 @dataclass(frozen=True)
 class Issued:
-    """A certificate and its key, not yet in any file."""
+    """A certificate and its key, not yet in a file."""
 
     certificate: x509.Certificate
     key: Any
@@ -75,7 +75,7 @@ class Issued:
 
 
 class Authority:
-    """A certificate authority with an intermediate, such as a company runs."""
+    """A certificate authority with an intermediate, such as a company has."""
 
     def __init__(self) -> None:
         self.root = self._sign("root", None, ca=True)

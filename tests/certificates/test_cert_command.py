@@ -16,7 +16,7 @@ from plughost._tls.self_signed import ensure_self_signed
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    """Return a data folder that isn't there yet."""
+    """Return a data folder that doesn't exist yet."""
     return tmp_path / "data"
 
 
@@ -25,8 +25,8 @@ def run(data_dir: Path, *arguments: str, **variables: str) -> Result:
     return CliRunner(env={"PLUGHOST_DATA_DIR": str(data_dir), **variables}).invoke(cert, arguments)
 
 
-def test_create_tells_where_and_what_for(data_dir: Path) -> None:
-    """`create` says where the certificate lies and which names it is for; again, that it is there."""
+def test_create_shows_place_and_names(data_dir: Path) -> None:
+    """`create` shows where the certificate is and which names it has; a second time, that it exists."""
     first = run(data_dir, "create", "--name", "dev.test")
     assert first.exit_code == 0
     assert f"Made {data_dir / 'tls' / 'certificate.pem'}" in first.output
@@ -37,7 +37,7 @@ def test_create_tells_where_and_what_for(data_dir: Path) -> None:
 
 
 def test_create_takes_the_names_of_the_settings(data_dir: Path) -> None:
-    """What `create` makes is what the next start of the host uses."""
+    """The certificate that `create` makes is the one that the next start of the host uses."""
     run(data_dir, "create", PLUGHOST_TLS__NAMES='["set.test"]')
     assert not ensure_self_signed(data_dir / "tls", ["set.test"]).made
 
@@ -49,7 +49,7 @@ def test_config_option_chooses_the_settings(data_dir: Path, tmp_path: Path) -> N
 
 
 def test_show_as_json_and_as_table(data_dir: Path) -> None:
-    """`show` tells the same to people and to programs."""
+    """`show` gives people and programs the same facts."""
     run(data_dir, "create")
     shown: dict[str, Any] = json.loads(run(data_dir, "show", "--json").output)
     assert shown["names"] == ["localhost", "127.0.0.1", "::1"]
@@ -77,7 +77,7 @@ def test_clients_verify_with_the_exported_file(data_dir: Path, tmp_path: Path, h
 
 
 def test_export_never_writes_a_key(data_dir: Path, tmp_path: Path, authority: Any) -> None:
-    """Of an operator's file that holds certificate and key, only the certificate is exported."""
+    """From an operator's file with certificate and key, only the certificate is exported."""
     issued = authority.issue()
     (tmp_path / "both.pem").write_bytes(issued.key_pem() + issued.pem)
     result = run(data_dir, "export", PLUGHOST_TLS__CERTIFICATE=str(tmp_path / "both.pem"))
@@ -95,7 +95,7 @@ def test_export_never_writes_a_key(data_dir: Path, tmp_path: Path, authority: An
     ids=["show", "export", "name", "settings"],
 )
 def test_errors_are_one_message(data_dir: Path, arguments: list[str], variables: dict[str, str], reason: str) -> None:
-    """What the operator can mend is one message and exit code 1, with no traceback."""
+    """A mistake that the operator can correct is one message and exit code 1, without a traceback."""
     result = run(data_dir, *arguments, **variables)
     assert result.exit_code == 1
     assert isinstance(result.exception, SystemExit)
@@ -104,8 +104,8 @@ def test_errors_are_one_message(data_dir: Path, arguments: list[str], variables:
     assert len(result.output.splitlines()) == 1
 
 
-def test_export_to_a_place_that_is_not_there(data_dir: Path, tmp_path: Path) -> None:
-    """A file that cannot be written is named."""
+def test_export_to_a_missing_folder_is_an_error(data_dir: Path, tmp_path: Path) -> None:
+    """The message names the file that can't be written."""
     run(data_dir, "create")
     result = run(data_dir, "export", str(tmp_path / "missing" / "a.pem"))
     assert result.exit_code == 1

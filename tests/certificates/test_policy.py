@@ -1,4 +1,4 @@
-"""Which versions of TLS are spoken, and which clients are let in."""
+"""The accepted versions of TLS, and client certificates."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_policy_decides_whether_tls_1_2_is_spoken(policy: str, old: bool) ->
 @pytest.mark.skipif(shutil.which("sslscan") is None, reason="there is no sslscan here")
 @pytest.mark.parametrize(("policy", "spoken"), [("intermediate", {"1.2", "1.3"}), ("modern", {"1.3"})])
 def test_sslscan_finds_nothing_weak(policy: str, spoken: set[str]) -> None:
-    """A scanner of its own finds the versions of the policy, only ciphers with forward secrecy, and no known hole."""
+    """A separate scanner finds the policy's versions, only ciphers with forward secrecy, and no known vulnerability."""
     settings = {"tls": {"policy": policy}}
     with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings, dev=True) as host:
         place = host.url("main", "https").removeprefix("https://")

@@ -1,4 +1,4 @@
-"""The operator's own certificate: checked, converted to what the engines read, refused with a reason."""
+"""The operator's own certificate: checked, converted for the engines, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def files(tmp_path: Path, authority: Any) -> Files:
 
 
 def is_plain_pkcs8(path: Path) -> bool:
-    """Tell whether a file holds a key as granian reads it."""
+    """Return whether a file has a key in the form that granian reads."""
     return path.read_bytes().startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
-def test_pair_that_will_do_is_served_in_place(files: Files, handshake: Any) -> None:
-    """A PEM chain with a PKCS#8 key is used where it lies, and nothing is written."""
+def test_a_usable_pair_is_served_in_place(files: Files, handshake: Any) -> None:
+    """A PEM chain with a PKCS#8 key is used from its own files, and nothing is written."""
     files.write(files.authority.issue())
     loaded = files.load()
     assert loaded == PreparedTLS(certificate=files.certificate, key=files.key)
@@ -84,7 +84,7 @@ def test_pair_that_will_do_is_served_in_place(files: Files, handshake: Any) -> N
 
 @pytest.mark.parametrize("kind", ["SEC 1", "PKCS#1", "encrypted PKCS#8", "encrypted PKCS#1"])
 def test_key_in_another_form_is_converted(files: Files, handshake: Any, rsa_key: Any, kind: str) -> None:
-    """A key that granian cannot read is kept as plain PKCS#8 that only the owner reads."""
+    """A key that granian can't read is converted to plain PKCS#8 that only the owner can read."""
     issued = files.authority.issue(None if kind == "SEC 1" else rsa_key)
     form = PrivateFormat.PKCS8 if kind == "encrypted PKCS#8" else PrivateFormat.TraditionalOpenSSL
     encryption = BestAvailableEncryption(PASSWORD.encode()) if "encrypted" in kind else None
@@ -112,7 +112,7 @@ def test_key_store_is_converted_with_its_chain(files: Files, handshake: Any, pas
 
 @pytest.mark.parametrize("key", [None, "both.pem", "privkey.pem"])
 def test_certificate_and_key_in_one_file(files: Files, handshake: Any, key: str | None) -> None:
-    """A file with both is taken apart, so that what serves as certificate holds no key."""
+    """A file with both is split, so that the file served as certificate has no key."""
     issued = files.authority.issue()
     files.write(issued)
     both = files.certificate.with_name("both.pem")
@@ -191,13 +191,13 @@ def test_expired_certificate_is_refused(files: Files) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "warning"), [(2, 90, "not valid before"), (-1, 10, "expires in 9 days")], ids=["early", "late"]
 )
-def test_validity_that_needs_care_is_warned_of(files: Files, start: int, end: int, warning: str) -> None:
+def test_unusual_validity_is_a_warning(files: Files, start: int, end: int, warning: str) -> None:
     """A certificate that isn't valid yet, or not for long, is served with a warning."""
     files.write(files.authority.issue(start=start, end=end))
     assert warning in files.load().warnings[0]
 
 
-def test_missing_intermediate_is_warned_of(files: Files) -> None:
+def test_missing_intermediate_is_a_warning(files: Files) -> None:
     """A certificate without its chain is served with a warning that names the usual cause."""
     issued = files.authority.issue()
     files.write(issued)
@@ -205,7 +205,7 @@ def test_missing_intermediate_is_warned_of(files: Files) -> None:
     assert "fullchain.pem" in files.load().warnings[0]
 
 
-def test_world_readable_key_is_warned_of(files: Files) -> None:
+def test_world_readable_key_is_a_warning(files: Files) -> None:
     """A key in place that every user may read is served with a warning that says what to do."""
     files.write(files.authority.issue())
     files.key.chmod(0o644)
@@ -297,7 +297,7 @@ def test_password_comes_from_the_environment(files: Files) -> None:
     assert loaded.key == files.work / "tls" / "production-key.pem"
 
 
-def test_no_certificate_outside_dev_says_the_two_ways_out(tmp_path: Path) -> None:
+def test_without_dev_the_error_for_no_certificate_names_both_solutions(tmp_path: Path) -> None:
     """Without --dev no certificate is made unasked; the error says what to set."""
     settings = read_settings(environment={"PLUGHOST_DATA_DIR": str(tmp_path)})
     with pytest.raises(CertificateError, match=r"(?s)`pkcs12`, under \[tls\].*--dev or set `self_signed = true`"):
@@ -306,8 +306,8 @@ def test_no_certificate_outside_dev_says_the_two_ways_out(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("dev", "variables"), [(True, {}), (False, {"PLUGHOST_TLS__SELF_SIGNED": "true"})])
-def test_self_signed_where_asked(tmp_path: Path, dev: bool, variables: dict[str, str]) -> None:
-    """With --dev, or where the settings ask for it, a certificate is made in the data folder."""
+def test_self_signed_on_request(tmp_path: Path, dev: bool, variables: dict[str, str]) -> None:
+    """With --dev, or if the settings request it, a certificate is made in the data folder."""
     files = prepare(read_settings(environment={**variables, "PLUGHOST_DATA_DIR": str(tmp_path)}), dev=dev)
     assert files.made
     assert files.certificate == tmp_path / "tls" / "certificate.pem"

@@ -34,12 +34,12 @@ needs_keytool = pytest.mark.skipif(shutil.which("keytool") is None, reason="ther
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a TLS folder that isn't there yet."""
+    """Return a TLS folder that doesn't exist yet."""
     return tmp_path / "data" / "tls"
 
 
 def fingerprint(files: PreparedTLS) -> str:
-    """Tell certificates apart."""
+    """Return a fingerprint, to tell certificates apart."""
     return describe(files).sha256
 
 
@@ -79,14 +79,14 @@ def test_openssl_verifies_as_a_strict_server_certificate(folder: Path) -> None:
 
 @needs_keytool
 def test_java_reads_the_key_store(folder: Path) -> None:
-    """Java opens the key store with the password that lies beside it."""
+    """Java opens the key store with the password in the file beside it."""
     ensure_self_signed(folder, [])
     password = (folder / "keystore.password").read_text()
     command = ["keytool", "-list", "-keystore", str(folder / "keystore.p12"), "-storepass", password]
     assert "plughost" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def test_certificate_has_what_browsers_ask_for(folder: Path) -> None:
+def test_certificate_meets_browsers_requirements(folder: Path) -> None:
     """It is a P-256 leaf for servers, valid for 397 days at most, and signs nothing."""
     files = ensure_self_signed(folder, [])
     leaf = x509.load_pem_x509_certificate(files.certificate.read_bytes())
@@ -124,8 +124,8 @@ def test_only_the_owner_reads_the_key(folder: Path) -> None:
     assert {name: mode(folder / name) for name in SECRETS} == dict.fromkeys(SECRETS, 0o600)
 
 
-def test_open_modes_are_closed_and_reported(folder: Path) -> None:
-    """A key that others could read is closed to them, with a warning that says how to get a new one."""
+def test_open_modes_are_corrected_and_reported(folder: Path) -> None:
+    """A key that others could read is made private, with a warning that says how to get a new one."""
     files = ensure_self_signed(folder, [])
     folder.chmod(0o755)
     files.key.chmod(0o644)
@@ -146,7 +146,7 @@ def test_next_start_reuses_it(folder: Path) -> None:
 
 
 def test_force_makes_a_new_one(folder: Path) -> None:
-    """On request a new one is made though the old one would do."""
+    """On request a new one is made although the old one is still good."""
     old = fingerprint(ensure_self_signed(folder, []))
     assert fingerprint(ensure_self_signed(folder, [], force=True)) != old
 
@@ -183,7 +183,7 @@ def test_damaged_key_store_is_replaced(folder: Path, handshake: Any, name: str, 
     assert handshake(files, "localhost")
 
 
-def test_lost_password_is_no_end(folder: Path) -> None:
+def test_lost_password_is_recovered_from(folder: Path) -> None:
     """Without its password the key store is replaced."""
     ensure_self_signed(folder, [])
     (folder / "keystore.password").unlink()
@@ -252,13 +252,13 @@ def test_threads_that_change_it_at_once_leave_a_matching_pair(folder: Path, hand
 
 
 def test_name_in_another_script_is_kept_in_ascii(folder: Path) -> None:
-    """An internationalized name stands in the certificate as clients look it up."""
+    """An internationalized name is in the certificate in the form that clients look up."""
     assert "xn--bcher-kva.test" in describe(ensure_self_signed(folder, ["Bücher.test"])).names
 
 
 @pytest.mark.parametrize("name", ["", " ", "https://a.test", "a.test:8443", "a..test", "a b", "*", "a.*.test", "-a"])
-def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
-    """What is neither a host name nor an address is refused, naming it, before anything is written."""
+def test_an_invalid_name_is_refused(folder: Path, name: str) -> None:
+    """The error names anything that is neither a host name nor an address, before anything is written."""
     with pytest.raises(CertificateError, match="no host name or IP address") as caught:
         ensure_self_signed(folder, [name])
     assert f"`{name}`" in str(caught.value)
@@ -266,13 +266,13 @@ def test_what_is_no_name_is_refused(folder: Path, name: str) -> None:
 
 
 def test_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    """Where a file stands in the folder's place, the error names it."""
+    """If the folder's path is a file, the error names it."""
     (tmp_path / "data").write_text("in the way")
     with pytest.raises(CertificateError, match=str(tmp_path / "data")):
         ensure_self_signed(tmp_path / "data" / "tls", [])
 
 
 def test_the_folders_above_are_private_too(tmp_path: Path) -> None:
-    """A data folder that the certificate is the first to need is as private as the certificate's own."""
+    """A data folder that is created for the certificate is as private as the certificate's own folder."""
     ensure_self_signed(tmp_path / "data" / "tls", [])
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("data", "data/tls")] == [0o700, 0o700]

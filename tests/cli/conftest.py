@@ -1,4 +1,4 @@
-"""The command line, with the plugins of a folder and no others."""
+"""The command line, with only a test folder's plugins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 60.0
 
 
 class Line:
-    """A command line in a folder of its own, which sees only the plugins that are installed there."""
+    """A command line in its own folder, with only the plugins installed there."""
 
     def __init__(self, folder: Path) -> None:
         """Start with an empty folder and ports that the system chooses."""
@@ -37,14 +37,14 @@ class Line:
         self.configure("")
 
     def configure(self, text: str) -> None:
-        """Write the settings file; ports are left to the system."""
+        """Write the settings file; the system chooses ports."""
         ports = "".join(f"[sites.{site}]\nhttp_port = 0\nhttps_port = 0\n" for site in ("main", "library"))
         (self.folder / "plughost.toml").write_text(f"{text}\n{ports}")
 
     def install(
         self, name: str, source: str | None = None, *, version: str = "1.0", requires: tuple[str, ...] = ()
     ) -> None:
-        """Install a plugin; one that says its name by default."""
+        """Install a plugin, by default one that answers with its name."""
         module = f"cli_{name.replace('-', '_')}"
         files = {f"{module}.py": saying(f"'{name}'", f"/{name}") if source is None else source}
         entry = plugin_entry(name, module)
@@ -55,7 +55,7 @@ class Line:
         return CliRunner().invoke(main, arguments)
 
     def start(self, *arguments: str, under: Iterable[str] = (), **options: Any) -> subprocess.Popen[str]:
-        """Run a command in a process of its own, without what this environment has installed beside the folder.
+        """Run a command in its own process, without this environment's other distributions.
 
         Another command may run it.
         """
@@ -82,7 +82,7 @@ class Line:
         return Serving(self, process, terminal)
 
     def on_terminal(self, width: int, *arguments: str) -> list[str]:
-        """Run a command on a terminal of a width; return the rows that it shows."""
+        """Run a command on a terminal of a given width; return the shown rows."""
         terminal, side = os.openpty()
         termios.tcsetwinsize(side, (50, width))
         environment = {**os.environ, "PYTHONPATH": str(self.packages), "TERM": "xterm", "NO_COLOR": "1"}
@@ -90,7 +90,7 @@ class Line:
         process = self.start(*arguments, stdin=side, stdout=side, stderr=side, env=environment)
         os.close(side)
         shown = b""
-        with suppress(OSError):  # which is how a terminal ends
+        with suppress(OSError):  # a terminal ends with this error
             while chunk := os.read(terminal, 65536):
                 shown += chunk
         os.close(terminal)
@@ -118,7 +118,7 @@ def line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 
 
 class Serving:
-    """A host in a process of its own."""
+    """A host in its own process."""
 
     def __init__(self, line: Line, process: subprocess.Popen[str], terminal: Terminal) -> None:
         """Wait until it serves."""
@@ -139,7 +139,7 @@ class Serving:
         return next(word for word in row.split() if word.startswith("http://"))
 
     def end(self, number: int) -> tuple[int, str]:
-        """Send a signal; return the exit code and what it wrote to standard error."""
+        """Send a signal; return the exit code and standard error."""
         self.process.send_signal(number)
         return self.ended()
 
@@ -151,7 +151,7 @@ class Serving:
 
 @pytest.fixture
 def serving(line: Line) -> Iterator[Any]:
-    """Start hosts; they are ended with the test."""
+    """Return a function that starts hosts, which are stopped after the test."""
     started: list[Serving] = []
 
     def start(*arguments: str) -> Serving:

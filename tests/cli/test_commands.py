@@ -1,4 +1,4 @@
-"""Commands that look at a host: what they print, for people and for programs, and their exit codes."""
+"""Commands that show a host: their output for people and programs, and their exit codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def register_settings():
 
 
 def test_plugins_lists_each_with_its_state(line: Line) -> None:
-    """The table has each plugin; a failure is told below with its reason, and is exit code 1."""
+    """The table has each plugin; a failure is explained below it, and the exit code is 1."""
     line.install("good")
     line.install("bad", BROKEN)
     line.install("needy", requires=("cli-bad",))
@@ -61,7 +61,7 @@ def test_plugins_lists_each_with_its_state(line: Line) -> None:
 
 
 def test_plugins_as_json_keeps_its_shape(line: Line) -> None:
-    """Programs find the same members for each plugin, whatever became of it."""
+    """Programs find the same members for each plugin, whatever its state."""
     line.install("good")
     line.install("bad", BROKEN)
     told = {each["name"]: each for each in json.loads(line.run("plugins", "--json").output)}
@@ -91,15 +91,15 @@ def test_without_and_disabled_are_not_imported(line: Line) -> None:
     assert [each["state"] for each in json.loads(result.output)] == ["disabled", "disabled"]
 
 
-def test_no_plugin_is_told(line: Line) -> None:
-    """With nothing installed, the commands say so and how to go on."""
+def test_the_lack_of_plugins_is_reported(line: Line) -> None:
+    """If no plugin is installed, the commands say so and what to do."""
     assert "No plugin is installed. Install one:" in line.run("plugins").output
     assert line.run("routes").output == "No route is mounted.\n"
     assert line.run("check", "--dev").output == "0 plugins, all well.\n"
 
 
 def test_routes_lists_each_method(line: Line) -> None:
-    """Each method has a row, and as JSON each route its operations."""
+    """Each method has a row; as JSON, each route has its operations."""
     line.install("good")
     assert "GET      /good  good" in line.run("routes").output
     assert json.loads(line.run("routes", "--json").output) == [
@@ -107,7 +107,7 @@ def test_routes_lists_each_method(line: Line) -> None:
     ]
 
 
-def test_settings_masks_secrets_and_tells_sources(line: Line) -> None:
+def test_settings_are_shown_with_sources_and_masked_secrets(line: Line) -> None:
     """Each value has its source; a secret is masked in both forms."""
     line.install("secretive", SECRETS)
     line.configure("grace_time = 5\n[plugins.secretive]\ntoken = 'hunter2'")
@@ -120,7 +120,7 @@ def test_settings_masks_secrets_and_tells_sources(line: Line) -> None:
 
 
 @pytest.mark.parametrize("command", ["plugins", "routes", "settings", "check", "reload"])
-def test_settings_that_cannot_be_used_are_exit_code_2(line: Line, command: str) -> None:
+def test_unusable_settings_are_exit_code_2(line: Line, command: str) -> None:
     """Every problem is a line on standard error, without a traceback."""
     line.configure("adress = 1\ngrace_time = -1")
     result = line.run(command)
@@ -129,8 +129,8 @@ def test_settings_that_cannot_be_used_are_exit_code_2(line: Line, command: str) 
     assert len(result.stderr.splitlines()) == 2
 
 
-def test_a_config_that_is_missing_is_told(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No such file is exit code 2; the message names it, and `--config` or the variable, whichever named it."""
+def test_a_missing_settings_file_is_reported(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is 2; the message names the file, and `--config` or the variable that named it."""
     result = line.run("plugins", "--config", "ghost.toml")
     assert (result.exit_code, "ghost.toml: there is no such file" in result.stderr) == (2, True)
     assert "leave --config out" in result.stderr
@@ -140,8 +140,8 @@ def test_a_config_that_is_missing_is_told(line: Line, monkeypatch: pytest.Monkey
     assert "PLUGHOST_CONFIG: ghost.toml: there is no such file; create it, or unset the variable" in result.stderr
 
 
-def test_check_finds_all_without_opening_a_port(line: Line) -> None:
-    """Every broken plugin is a problem, the certificate too; exit code 1, and all well is 0."""
+def test_check_finds_all_problems_without_opening_a_port(line: Line) -> None:
+    """Every broken plugin is a problem, and so is the certificate; the exit code is 1, or 0 without problems."""
     line.install("good")
     assert line.run("check", "--dev").output == "1 plugin, all well.\n"
     assert "certificate" in line.run("check").output
@@ -158,8 +158,8 @@ def test_check_finds_all_without_opening_a_port(line: Line) -> None:
     assert line.run("check", "--dev").output.endswith("Plugins without problems: 1 of 3.\n")
 
 
-def test_check_finds_a_data_folder_that_a_start_can_not_use(line: Line) -> None:
-    """It is not made, and nothing of it is needed but by the host itself."""
+def test_check_finds_a_data_folder_that_a_start_cannot_use(line: Line) -> None:
+    """The check doesn't create the folder; only the host itself needs it."""
     line.install("good")
     line.configure('data_dir = "plughost.toml/data"')
     result = line.run("check", "--dev")
@@ -169,16 +169,16 @@ def test_check_finds_a_data_folder_that_a_start_can_not_use(line: Line) -> None:
 
 
 @pytest.mark.parametrize("strict", [(), ("--strict",)])
-def test_check_tells_each_failure_once(line: Line, strict: tuple[str, ...]) -> None:
-    """With `--strict`, too, a plugin that fails is one problem."""
+def test_check_reports_each_failure_once(line: Line, strict: tuple[str, ...]) -> None:
+    """A plugin that fails is one problem, also with `--strict`."""
     line.install("good")
     line.install("bad", BROKEN)
     result = line.run("check", "--dev", *strict)
     assert (result.exit_code, result.output.count("problem: ")) == (1, 1)
 
 
-def test_a_start_on_a_terminal_tells_each_failure_once(line: Line) -> None:
-    """The table has the reason; the log beside it adds the traceback, where there is one."""
+def test_a_start_on_a_terminal_reports_each_failure_once(line: Line) -> None:
+    """The table has the reason; the log adds the traceback, if there is one."""
     line.install("bad", BROKEN)
     line.install("wrong")
     line.configure("[plugins.wrong]\ncolour = 1")
@@ -189,23 +189,23 @@ def test_a_start_on_a_terminal_tells_each_failure_once(line: Line) -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "reload"])
-def test_without_a_host_it_is_told(line: Line, command: str) -> None:
-    """Asking a host that does not run is exit code 1 with what to do."""
+def test_a_command_to_a_host_that_does_not_run_fails(line: Line, command: str) -> None:
+    """The exit code is 1, and the message says what to do."""
     result = line.run(command)
     assert result.exit_code == 1
     assert "No host is running on the data folder" in result.stderr
     assert "plughost serve" in result.stderr
 
 
-def test_a_plugin_brings_commands(line: Line) -> None:
-    """They stand below the plugin's name, and get its context."""
+def test_a_plugin_adds_commands(line: Line) -> None:
+    """They are below the plugin's name, and receive its context."""
     line.install("greeter", COMMANDS)
     assert "greeter" in line.run("--help").output
     assert line.run("greeter", "greet").output == "hello from greeter in greeter\n"
 
 
 def test_a_broken_plugin_breaks_no_command_but_its_own(line: Line) -> None:
-    """The help and the other plugins' commands work; its own name tells why it is broken."""
+    """The help and other plugins' commands work; its own name explains the failure."""
     line.install("bad", BROKEN)
     line.install("greeter", COMMANDS)
     line.install("liar", "from plughost import hookimpl\n@hookimpl\ndef register_commands():\n    return 7\n")
@@ -237,8 +237,8 @@ def register_commands():
         (["greet", "greet"], "it returned two commands called greet. Give one of them another name."),
     ],
 )
-def test_commands_that_cannot_be_called_are_told(line: Line, names: list[str | None], told: str) -> None:
-    """Both where one is called and by `check`, as a warning, since the plugin serves."""
+def test_commands_that_cannot_be_called_are_reported(line: Line, names: list[str | None], told: str) -> None:
+    """A call fails, and `check` has a warning, since the plugin serves."""
     line.install("named", NAMED.format(names=names))
     assert line.run("named", "greet").stderr == f"Error: named (cli-named 1.0): register_commands: {told}\n"
     checked = line.run("check", "--dev")
@@ -248,8 +248,8 @@ def test_commands_that_cannot_be_called_are_told(line: Line, names: list[str | N
     )
 
 
-def test_an_async_hook_is_told_and_leaves_no_warning(line: Line) -> None:
-    """A plugin whose commands would have to be awaited fails in one line."""
+def test_an_async_hook_is_reported_without_a_warning_of_python(line: Line) -> None:
+    """A plugin with an async hook for its commands fails in one line."""
     line.install("later", "from plughost import hookimpl\n@hookimpl\nasync def register_commands():\n    return []\n")
     result = line.run("later")
     assert result.exit_code == 1
@@ -258,15 +258,15 @@ def test_an_async_hook_is_told_and_leaves_no_warning(line: Line) -> None:
 
 
 def test_the_help_imports_no_disabled_plugin(line: Line) -> None:
-    """`plughost --help` loads plugins for their commands, but none that the settings disable."""
+    """`plughost --help` loads plugins for their commands, except those that the settings disable."""
     line.install("bad", "import pathlib; pathlib.Path('imported').touch()\nraise RuntimeError")
     line.configure("disabled = ['bad']")
     assert line.run("--help").exit_code == 0
     assert not (line.folder / "imported").exists()
 
 
-def test_a_plugin_called_like_a_command_is_told(line: Line) -> None:
-    """The host's command stays the host's, and the plugin fails with the reason."""
+def test_a_plugin_with_the_name_of_a_command_is_reported(line: Line) -> None:
+    """The command stays the host's, and the plugin fails with the reason."""
     line.install("plugins", COMMANDS)
     result = line.run("plugins")
     assert result.exit_code == 1
@@ -274,14 +274,14 @@ def test_a_plugin_called_like_a_command_is_told(line: Line) -> None:
 
 
 def test_an_unknown_command_is_exit_code_2(line: Line) -> None:
-    """What is neither a command nor a plugin is a mistake on the command line."""
+    """A word that is neither a command nor a plugin is a mistake on the command line."""
     assert line.run("ghost").exit_code == 2
 
 
 @pytest.mark.parametrize("width", [80, pytest.param(120, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("command", ["plugins", "routes"])
 def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None:
-    """On a terminal of either width each plugin has one row, no word is broken, and no row ends in spaces."""
+    """At either width, each plugin has one row, no word is broken, and no row ends in spaces."""
     line.install("good")
     line.install("a-plugin-of-a-long-name")
     shown = line.on_terminal(width, command)
@@ -295,23 +295,23 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
 
 @pytest.mark.parametrize("command", ["plugins", "routes"])
 def test_a_long_name_is_folded_and_not_cut_off(line: Line, command: str) -> None:
-    """A name that has no room in its column goes on in the next row, with the words beside it whole."""
+    """A name wider than its column continues in the next row, and words beside it stay whole."""
     line.install("q" * 60)
     shown = line.on_terminal(80, command)
     assert sum(row.count("q") for row in shown) == 2 * 60, shown
     assert "main" in " ".join(shown).split()
 
 
-def test_why_is_wrapped_at_words(line: Line) -> None:
-    """No word of the answer is broken on a terminal."""
+def test_the_answer_to_why_is_wrapped_at_words(line: Line) -> None:
+    """No word is broken on a terminal."""
     line.install("a-plugin-of-a-long-name")
     shown = line.on_terminal(80, "plugins", "--why", "a-plugin-of-a-long-name")
     assert {"a-plugin-of-a-long-name", "serves"} <= {word for row in shown for word in row.split()}
     assert max(map(len, shown)) < 80, shown
 
 
-def test_what_a_command_fails_with_is_wrapped_at_words(line: Line) -> None:
-    """No word of the sentence is broken on a terminal."""
+def test_the_error_of_a_command_is_wrapped_at_words(line: Line) -> None:
+    """No word is broken on a terminal."""
     assert line.on_terminal(40, "settings", "nope") == [
         "Error: There is no setting nope;",
         "plughost settings lists all.",
@@ -319,15 +319,15 @@ def test_what_a_command_fails_with_is_wrapped_at_words(line: Line) -> None:
 
 
 def test_the_settings_of_a_plugin_that_failed_are_unknown(line: Line) -> None:
-    """Asked for them, `settings` says so, and not that there are none."""
+    """`settings` says so for such a plugin, instead of that it has none."""
     line.install("broken", "raise RuntimeError('broken')\n")
     result = line.run("settings", "plugins.broken.word")
     assert result.exit_code == 1
     assert "broken is failed, so its settings are unknown: plughost plugins --why broken" in result.stderr
 
 
-def test_settings_that_are_not_shown_are_told(line: Line) -> None:
-    """Each plugin that does not serve and may have settings has a line on standard error, where all are shown."""
+def test_hidden_settings_are_reported(line: Line) -> None:
+    """Each plugin that doesn't serve and may have settings has a line on standard error of the complete list."""
     line.install("bad", BROKEN)
     line.install("needy", requires=("cli-bad",))
     line.install("wrong", SECRETS)
@@ -345,21 +345,21 @@ def test_settings_that_are_not_shown_are_told(line: Line) -> None:
 
 
 @pytest.mark.parametrize("command", ["plugins", "routes", "settings", "doctor"])
-def test_what_starts_no_host_takes_no_strict(line: Line, command: str) -> None:
-    """`--strict` before or behind a command that would not heed it is exit code 2."""
+def test_only_commands_that_start_a_host_accept_strict(line: Line, command: str) -> None:
+    """For any other, `--strict` before or after the command is exit code 2."""
     for arguments in ((command, "--strict"), ("--strict", command)):
         result = line.run(*arguments)
         assert (result.exit_code, "No such option '--strict'" in result.stderr) == (2, True)
 
 
-def test_the_package_is_the_command() -> None:
-    """`python -m plughost` is `plughost`, in its help too."""
+def test_the_package_can_be_run_as_the_command() -> None:
+    """`python -m plughost` is the same as `plughost`, also in its help."""
     printed = subprocess.check_output([sys.executable, "-m", "plughost", "status", "--help"], text=True)
     assert printed.startswith("Usage: plughost status [OPTIONS]")
 
 
-def test_the_help_of_a_group_says_whole_sentences(line: Line) -> None:
-    """What a command does has no dots in the place of its end."""
+def test_the_help_of_a_group_has_whole_sentences(line: Line) -> None:
+    """A command's description is not cut off with dots."""
     told = "Greet everybody who was there at the time, in the language that they were asked for."
     line.install("greeter", COMMANDS.replace("greet(context):\n", f'greet(context):\n    """{told}"""\n'))
     for group in ("cert", "greeter", "stores"):
@@ -368,7 +368,7 @@ def test_the_help_of_a_group_says_whole_sentences(line: Line) -> None:
 
 
 def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -> None:
-    """A terminal breaks no word of a check; half of the fingerprint's bytes are in each of two rows."""
+    """On a terminal, a check's words stay whole; a fingerprint has half of its bytes in each of two rows."""
     line.configure('disabled = ["a-plugin-that-nobody-has"]\naddress = "0.0.0.0"')
     line.install("good")
     shown = line.on_terminal(80, "check")
@@ -378,16 +378,16 @@ def test_sentences_are_wrapped_at_words_and_a_fingerprint_at_bytes(line: Line) -
     assert sum(bool(re.search(r"(\b[0-9A-F]{2}(:|$)){16}$", row)) for row in line.on_terminal(80, "cert", "show")) == 2
 
 
-def test_what_only_talks_to_a_host_imports_no_server() -> None:
-    """A command that needs no plugin starts without the web framework, the database layer and the servers."""
+def test_a_command_to_the_host_imports_no_server() -> None:
+    """Without need for plugins, it imports no web framework, database layer or server."""
     names = ("disable", "enable", "reload", "restart", "status")
     load = "import sys; from plughost._cli import main; [main.get_command(None, name) for name in sys.argv[1:]]"
     printed = subprocess.check_output([sys.executable, "-c", f"{load}; print(*sys.modules)", *names], text=True)
     assert not {"falcon", "granian", "limits", "pony", "structlog", "waitress"} & set(printed.split())
 
 
-def test_one_port_for_two_listeners_is_told_as_such(line: Line) -> None:
-    """The reason names both listeners, and no other program, which there isn't."""
+def test_one_port_for_two_listeners_is_reported(line: Line) -> None:
+    """The reason names both listeners, and no other program, since there is none."""
     line.install("good")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What the command line does for people: order, suggestions, completion, a first settings file, advice."""
+"""Conveniences of the command line: order, suggestions, completion, a first settings file, advice."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ def register_routes(context):
 """
 
 
-def test_the_help_begins_with_what_people_do(line: Line) -> None:
-    """`serve` is the first command, every command has its line, and none is cut off."""
+def test_the_help_begins_with_the_most_used_command(line: Line) -> None:
+    """This is `serve`; every command has its line, and none is cut off."""
     shown = line.run("--help").output
     assert shown.index("  serve ") < shown.index("  plugins ") < shown.index("  stores ")
     assert shown.count("...") == 1, "but for the usage"
     assert [name for name in COMMANDS if f"\n  {name} " not in shown] == []
 
 
-def test_a_command_that_is_misspelt_gets_the_nearest(line: Line) -> None:
-    """`plughost plguins` is exit code 2, and names `plugins`; what is near to nothing is only refused."""
+def test_a_misspelt_command_is_refused_with_the_most_similar(line: Line) -> None:
+    """`plughost plguins` is exit code 2 and suggests `plugins`; without a similar one there is no suggestion."""
     wrong = line.run("plguins")
     assert (wrong.exit_code, "Did you mean 'plugins'?" in wrong.stderr) == (2, True)
     assert "Did you mean" not in line.run("xyzzy").stderr
 
 
-def test_who_wants_to_upgrade_is_not_sent_to_purge(line: Line) -> None:
-    """`plughost upgrade` names what upgrades, not the command that looks alike and drops data."""
+def test_upgrade_does_not_suggest_purge(line: Line) -> None:
+    """`plughost upgrade` suggests what upgrades, not the similar command that drops data."""
     assert "Did you mean 'install --upgrade'?" in line.run("upgrade", "messages").stderr
 
 
@@ -84,24 +84,24 @@ def test_who_wants_to_upgrade_is_not_sent_to_purge(line: Line) -> None:
         ("--config=other.toml", "settings", "--json", "grace_time"),
     ],
 )
-def test_shared_options_stand_before_or_behind_the_command(line: Line, arguments: tuple[str, ...]) -> None:
-    """`--config`, `--json` and the others of several commands mean the same in both places."""
+def test_shared_options_are_accepted_before_and_after_the_command(line: Line, arguments: tuple[str, ...]) -> None:
+    """`--config`, `--json` and other shared options mean the same in both places."""
     (line.folder / "other.toml").write_text("grace_time = 7")
     (told,) = json.loads(line.run(*arguments).output)
     assert (told["value"], told["source"]) == (7.0, "other.toml")
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_groups_config_stands_anywhere(line: Line, place: int) -> None:
-    """`--config` before a group, before its command and behind that names the same file."""
+def test_a_groups_config_is_accepted_anywhere(line: Line, place: int) -> None:
+    """`--config` before a group, before its command or after that names the same file."""
     (line.folder / "other.toml").write_text("data_dir = 'elsewhere'")
     words = ["cert", "show"]
     words[place:place] = ["--config", "other.toml"]
     assert "elsewhere" in line.run(*words).stderr
 
 
-def test_settings_shows_what_is_asked_for(line: Line) -> None:
-    """Tables and keys may be named, lines are TOML, what is changed says where, and an unknown key is told."""
+def test_settings_shows_the_requested_keys(line: Line) -> None:
+    """Tables and keys may be named, lines are TOML, changed values have their source, unknown keys are reported."""
     line.configure("grace_time = 5")
     assert line.run("settings", "grace_time").output == "grace_time = 5.0  # plughost.toml; by default 30.0\n"
     shown = line.run("settings", "sites.main.cors", "log").output
@@ -110,7 +110,7 @@ def test_settings_shows_what_is_asked_for(line: Line) -> None:
 
 
 def test_init_writes_every_setting_and_changes_nothing(line: Line) -> None:
-    """The host takes the file, and every line of it that is uncommented and no example; all is the default then."""
+    """The host accepts the file with every line uncommented except examples, and all values are the defaults."""
     line.install("good")
     assert line.run("init", "new.toml").exit_code == 0
     written = (line.folder / "new.toml").read_text()
@@ -122,8 +122,8 @@ def test_init_writes_every_setting_and_changes_nothing(line: Line) -> None:
         assert changed or not [each for each in shown if each["source"] != "default"]
 
 
-def test_init_shows_an_example_where_there_is_no_default(line: Line) -> None:
-    """Every line may be uncommented: none of the host's settings is left without a value."""
+def test_init_shows_an_example_without_a_default(line: Line) -> None:
+    """Every line can be uncommented: no setting of the host is left without a value."""
     line.install("good")
     assert line.run("init", "new.toml").exit_code == 0
     written = (line.folder / "new.toml").read_text()
@@ -133,8 +133,8 @@ def test_init_shows_an_example_where_there_is_no_default(line: Line) -> None:
     assert tables["rate_limits"]["storage"].startswith("redis://")
 
 
-def test_init_offers_a_site_to_plugins_that_mount_something(line: Line) -> None:
-    """One without a table of its own is offered one for that; one without a route is not, and what is set is shown."""
+def test_init_offers_a_site_to_plugins_with_routes(line: Line) -> None:
+    """A table is added for it if necessary; a plugin without routes gets none, and a present value is shown."""
     line.install("good")
     line.install("idle", "from plughost import hookimpl\n\n@hookimpl\ndef started(context):\n    pass\n")
     assert line.run("init", "new.toml").exit_code == 0
@@ -146,15 +146,15 @@ def test_init_offers_a_site_to_plugins_that_mount_something(line: Line) -> None:
 
 
 def test_init_overwrites_nothing(line: Line) -> None:
-    """A file that is there is left alone, and the message says what to do."""
+    """An existing file is left alone, and the message says what to do."""
     before = (line.folder / "plughost.toml").read_text()
     refused = line.run("init")
     assert (refused.exit_code, "already exists" in refused.stderr) == (1, True)
     assert (line.folder / "plughost.toml").read_text() == before
 
 
-def test_init_leaves_no_file_where_the_disk_is_full(line: Line) -> None:
-    """What could not be written whole is removed, so that the next try writes it."""
+def test_init_leaves_no_file_on_a_full_disk(line: Line) -> None:
+    """An incomplete file is removed, so that the next try writes it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -167,7 +167,7 @@ def test_init_leaves_no_file_where_the_disk_is_full(line: Line) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_a_script_that_the_shell_reads(line: Line, shell: str) -> None:
-    """Each shell's script is valid where that shell is there to say so."""
+    """Each shell accepts its script, if the shell is installed."""
     script = line.run("completion", shell).output
     assert "_PLUGHOST_COMPLETE" in script
     if shutil.which(shell):
@@ -184,7 +184,7 @@ def test_completion_is_a_script_that_the_shell_reads(line: Line, shell: str) -> 
     ],
 )
 def test_names_are_completed(line: Line, words: str, wanted: str) -> None:
-    """Commands, plugins and settings are completed, also while the settings can't be used."""
+    """Commands, plugins and settings are completed, even if the settings are unusable."""
     line.install("good")
     for settings in ("", "adress = 1"):
         line.configure(settings)
@@ -197,8 +197,8 @@ def test_names_are_completed(line: Line, words: str, wanted: str) -> None:
         assert wanted in [row.rpartition(",")[2] for row in done.stdout.splitlines()]
 
 
-def test_a_healthy_host_gets_no_problem(line: Line) -> None:
-    """With a certificate to be made, and nothing odd, the doctor finds no problem and exits with 0."""
+def test_a_healthy_host_has_no_problem(line: Line) -> None:
+    """With no certificate yet and nothing unusual, the doctor finds no problem and exits with 0."""
     line.install("good")
     examined = line.run("doctor", "--dev", "--json")
     found = json.loads(examined.output)
@@ -214,8 +214,8 @@ def test_a_healthy_host_gets_no_problem(line: Line) -> None:
         ("trusted_proxies = ['0.0.0.0/0']", "proxies"),
     ],
 )
-def test_the_doctor_names_a_problem_and_its_mending(line: Line, settings: str, about: str) -> None:
-    """What is wrong is a problem with exit code 1, and says what to do."""
+def test_the_doctor_names_a_problem_and_its_solution(line: Line, settings: str, about: str) -> None:
+    """The exit code is 1, and the problem says what to do."""
     line.install("good")
     line.configure(settings)
     examined = line.run("doctor", "--json")
@@ -227,8 +227,8 @@ def test_the_doctor_names_a_problem_and_its_mending(line: Line, settings: str, a
     ("settings", "verdict"),
     [("", "advice"), ("trusted_proxies = ['10.0.0.1']", "good")],
 )
-def test_the_doctor_takes_a_trusted_proxy_for_what_ends_tls(line: Line, settings: str, verdict: str) -> None:
-    """Without it, a host that has no HTTPS is advised to have some."""
+def test_the_doctor_assumes_that_a_trusted_proxy_ends_tls(line: Line, settings: str, verdict: str) -> None:
+    """Without a trusted proxy, a host without HTTPS is advised to have some."""
     line.install("good")
     line.configure("")
     path = line.folder / "plughost.toml"
@@ -237,8 +237,8 @@ def test_the_doctor_takes_a_trusted_proxy_for_what_ends_tls(line: Line, settings
     assert (found["certificate"], found["proxies"]) == (verdict, "good")
 
 
-def test_the_doctor_does_not_take_a_certificate_that_no_start_serves(line: Line) -> None:
-    """`plughost cert create` makes one; without --dev it is served only where the settings say so."""
+def test_the_doctor_rejects_a_certificate_that_no_start_uses(line: Line) -> None:
+    """`plughost cert create` makes one; without --dev it is used only if the settings say so."""
     line.install("good")
     assert line.run("cert", "create").exit_code == 0
     assert line.run("check").exit_code == 1
@@ -247,8 +247,8 @@ def test_the_doctor_does_not_take_a_certificate_that_no_start_serves(line: Line)
     assert "self_signed = true" in found["certificate"]["todo"]
 
 
-def test_the_doctor_sees_a_settings_file_that_everybody_may_change(line: Line) -> None:
-    """Whoever can write the settings decides what the host does."""
+def test_the_doctor_reports_a_settings_file_that_everybody_can_change(line: Line) -> None:
+    """Whoever can write the settings controls the host."""
     file = line.folder / "plughost.toml"
     file.chmod(0o666)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
@@ -256,7 +256,7 @@ def test_the_doctor_sees_a_settings_file_that_everybody_may_change(line: Line) -
 
 
 def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
-    """One of the operator's own that ends within 30 days will do, and both say what to do."""
+    """An operator's certificate that ends within 30 days still works, and both commands say what to do."""
     line.install("good")
     issued = Authority().issue(end=20)
     (line.folder / "own.pem").write_bytes(issued.pem + issued.key_pem())
@@ -269,8 +269,8 @@ def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dev"]])
-def test_the_doctor_sees_a_key_of_another_certificate(line: Line, arguments: list[str]) -> None:
-    """No start would serve it, and a reload keeps the certificate before."""
+def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: list[str]) -> None:
+    """No start would use it, and a reload keeps the earlier certificate."""
     line.install("good")
     authority = Authority()
     (line.folder / "own.pem").write_bytes(authority.issue().pem + authority.issue().key_pem())
@@ -289,8 +289,8 @@ def test_the_doctor_sees_a_key_of_another_certificate(line: Line, arguments: lis
         ("", []),
     ],
 )
-def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: str, told: list[str]) -> None:
-    """Those of plugins' tables, too; a URL without a password is none."""
+def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings: str, told: list[str]) -> None:
+    """Secrets in plugins' tables count, too; a URL without a password is none."""
     line.install("keeper", KEEPER)
     line.configure(settings)
     (line.folder / "plughost.toml").chmod(0o644)
@@ -306,19 +306,19 @@ def test_the_doctor_sees_secrets_that_everybody_may_read(line: Line, settings: s
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0.2, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (12345, "3 h 25 min"), (90061, "1 d 1 h")]
 )
-def test_durations_are_for_people(seconds: float, shown: str) -> None:
-    """At most two units are told, the largest that apply."""
+def test_durations_are_readable(seconds: float, shown: str) -> None:
+    """They have at most two units, the largest that apply."""
     assert format_duration(seconds) == shown
 
 
-def test_tables_show_text_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    """What stands in a table, such as a plugin's reason, is never taken for markup or for the name of an emoji."""
+def test_tables_show_text_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
+    """A text in a table, such as a plugin's reason, is never taken for markup or an emoji's name."""
     console().print(plugins_table([("shop", "1.0", "failed", "ValueError: no [red]list[/] of :smile:")]))
     assert "ValueError: no [red]list[/] of :smile:" in capsys.readouterr().out
 
 
-def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Serving]) -> None:
-    """A person reads the report with the place in the file; the log adds the traceback, and says nothing twice."""
+def test_a_failing_save_is_reported_once(line: Line, serving: Callable[..., Serving]) -> None:
+    """A person reads the report with the place in the file; the log adds only the traceback."""
     line.configure('plugins_dir = "single"\nlog.format = "text"')
     file = line.folder / "single" / "hello.py"
     file.parent.mkdir()
@@ -333,10 +333,10 @@ def test_a_save_that_fails_is_told_once(line: Line, serving: Callable[..., Servi
 
 
 @pytest.mark.parametrize("strict", [(), ("--strict",)])
-def test_a_refused_reload_names_what_fails_once(
+def test_a_refused_reload_names_each_failure_once(
     line: Line, serving: Callable[..., Serving], strict: tuple[str, ...]
 ) -> None:
-    """The plugin's own row says all; which one is decisive is told only where others fail, too."""
+    """The plugin's row explains it; the decisive plugin is named only if others fail, too."""
     line.configure('plugins_dir = "single"')
     folder = line.folder / "single"
     folder.mkdir()
@@ -351,8 +351,8 @@ def test_a_refused_reload_names_what_fails_once(
     assert ("problem  hello (hello.py 0) would be failed\n" in line.run("reload").stdout) == (not strict)
 
 
-def test_a_traceback_for_a_person_begins_in_the_plugin(line: Line, serving: Callable[..., Serving]) -> None:
-    """What led there is left out at start, at a save, and by `plugins --why`; the line that raised comes last."""
+def test_a_traceback_on_a_terminal_begins_in_the_plugin(line: Line, serving: Callable[..., Serving]) -> None:
+    """At a start, a save and `plugins --why`, the host's frames are left out; the raising line comes last."""
     line.configure('plugins_dir = "single"\nlog.format = "text"')
     file = line.folder / "single" / "hello.py"
     file.parent.mkdir()

@@ -1,4 +1,4 @@
-"""A damaged installation or library ends no command; each command runs in a process of its own."""
+"""A damaged installation or library crashes no command; each command runs in its own process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOOKING = (("plugins",), ("check",), ("settings",), ("routes",), ("lock", "--dry
 
 
 def run(line: Line, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Run a command in a process of its own; return its exit code and all that it printed."""
+    """Run a command in its own process; return its exit code and all output."""
     ended = subprocess.run(
         [sys.executable, "-c", "from plughost._cli import main; main()", *arguments],
         cwd=line.folder,
@@ -54,7 +54,7 @@ def run(line: Line, *arguments: str, **environment: str) -> tuple[int, str]:
 
 
 def damage(line: Line) -> None:
-    """Put one distribution of each kind of damage on the path, and a folder that can't be read."""
+    """Add one distribution of each kind of damage and an unreadable folder to the path."""
     for name, files in DAMAGE.items():
         info = line.packages / f"{name.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
@@ -68,8 +68,8 @@ def damage(line: Line) -> None:
 
 
 @pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
-def test_damaged_distributions_end_no_command(line: Line, arguments: tuple[str, ...]) -> None:
-    """Whatever the dist-info folders on the path hold, no command that looks ends in a traceback."""
+def test_damaged_distributions_crash_no_command(line: Line, arguments: tuple[str, ...]) -> None:
+    """Whatever the dist-info folders on the path contain, no command that reads them ends in a traceback."""
     line.install("good")
     damage(line)
     code, told = run(line, *arguments)
@@ -77,8 +77,8 @@ def test_damaged_distributions_end_no_command(line: Line, arguments: tuple[str, 
     assert code in {0, 1}, told
 
 
-def test_damage_is_told_and_harms_no_other_plugin(line: Line) -> None:
-    """The plugins of other distributions are active, and below them stands what is damaged, and how."""
+def test_damage_is_reported_and_affects_no_other_plugin(line: Line) -> None:
+    """Plugins of other distributions are active, and the damage is listed below them."""
     line.install("good")
     damage(line)
     states = {each["name"]: each["state"] for each in plugins(line)}
@@ -90,7 +90,7 @@ def test_damage_is_told_and_harms_no_other_plugin(line: Line) -> None:
 
 
 def plugins(line: Line) -> list[dict[str, Any]]:
-    """Return what `plughost plugins --json` lists."""
+    """Return the output of `plughost plugins --json`."""
     told: list[dict[str, Any]] = json.loads(run(line, "plugins", "--json")[1])
     return told
 
@@ -107,8 +107,8 @@ messages = "postgresql://postgres@127.0.0.1:1/nothing"
 
 
 @pytest.mark.parametrize("error", ["ImportError", "OSError"])
-def test_an_optional_library_that_can_not_be_imported_ends_no_command(line: Line, error: str) -> None:
-    """Commands that look show what there is, and `check` and `plugins` name the setting and the library."""
+def test_a_broken_optional_library_crashes_no_command(line: Line, error: str) -> None:
+    """Commands that show something still do, and `check` and `plugins` name the setting and the library."""
     line.install("good")
     for module in ("redis", "psycopg2", ZSTD.replace(".", "/")):
         (line.packages / module).mkdir(parents=True)
@@ -120,24 +120,24 @@ def test_an_optional_library_that_can_not_be_imported_ends_no_command(line: Line
         assert code in {0, 1}, f"{arguments}: {text}"
     for command in ("check", "plugins"):
         assert f"rate_limits.storage: redis can't be imported ({error}: broken on purpose)" in told[command,][1]
-        if ZSTD != "compression.zstd":  # Python's own, from 3.14 on, can't be broken
+        if ZSTD != "compression.zstd":  # Python's own module, from 3.14 on, can't be broken
             assert f"sites.library.compression.encodings: {ZSTD} can't be imported" in told[command,][1]
         assert told[command,][0] == 1
     assert "/good" in told["routes",][1]
 
 
 @pytest.mark.parametrize(("command", "code"), [("status", 1), ("drain", 1), ("check", 2), ("--help", 0)])
-def test_a_settings_file_that_may_not_be_looked_at_is_told(line: Line, command: str, code: int) -> None:
-    """Commands that need it name the file and what the system said, and end without a traceback."""
-    file = line.folder / ("x" * 300 + ".toml")  # longer than names are, which keeps root out, too
+def test_an_inaccessible_settings_file_is_reported(line: Line, command: str, code: int) -> None:
+    """Commands that need it name the file and the system's error, without a traceback."""
+    file = line.folder / ("x" * 300 + ".toml")  # longer than allowed, which has an effect for root, too
     ended, told = run(line, command, PLUGHOST_CONFIG=str(file))
     assert "Traceback" not in told
     assert (f"{file}: it can't be read: " in told, ended) == (code != 0, code)
 
 
 @pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])
-def test_status_works_while_the_settings_can_not_be_used(line: Line, serving: Serve, settings: str) -> None:
-    """What a host does that serves is shown, after a warning; only the data folder of the settings is needed."""
+def test_status_works_with_unusable_settings(line: Line, serving: Serve, settings: str) -> None:
+    """It shows the running host after a warning; it needs only the data folder of the settings."""
     line.install("good")
     line.configure('data_dir = "data"')
     host = serving()
@@ -148,8 +148,8 @@ def test_status_works_while_the_settings_can_not_be_used(line: Line, serving: Se
     assert code == 0
 
 
-def test_why_says_of_any_distribution_why_it_is_no_plugin(line: Line) -> None:
-    """No entry point, one in the wrong group, damage, and what is not there: each has its sentence."""
+def test_why_explains_why_a_distribution_is_no_plugin(line: Line) -> None:
+    """It may have no entry point or one in the wrong group, be damaged or be missing: each has its sentence."""
     line.install("good")
     line.install("bad", "raise RuntimeError('broken on purpose')")
     points = {"plain": None, "tool": "[console_scripts]\ntool = tool:main\n", "typo": "[plughost.plugin]\nt = t:t\n"}
@@ -172,8 +172,8 @@ def test_why_says_of_any_distribution_why_it_is_no_plugin(line: Line) -> None:
     assert "plughost-typo: its entry point t is in the group plughost.plugin" in run(line, "plugins")[1]
 
 
-def test_a_plugin_without_an_entry_point_is_warned_of(line: Line) -> None:
-    """It is named as plugins are and requires the host; a library that another distribution requires is no mistake."""
+def test_a_plugin_without_an_entry_point_is_a_warning(line: Line) -> None:
+    """It is named like a plugin and requires the host; a library that others require is no mistake."""
     line.install("good")
     for name, requires in {"mine": ["plughost"], "library": ["plughost"], "user": ["plughost-library"]}.items():
         write_package(line.packages, f"plughost-{name}", {}, requires=requires)

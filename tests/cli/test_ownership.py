@@ -1,4 +1,4 @@
-"""Whose files are that root's commands make in the data folder of a service's user."""
+"""The owner of files that root's commands create in the data folder of a service's user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def data(line: Line) -> Path:
-    """The data folder of a user that is not root."""
+    """The data folder of a user other than root."""
     if os.geteuid() != 0:
         pytest.skip("only root can make files for others")
     line.configure('data_dir = "data"')
@@ -29,16 +29,16 @@ def data(line: Line) -> Path:
     return folder
 
 
-def test_what_root_makes_belongs_to_the_owner_of_the_folder(line: Line, data: Path) -> None:
-    """Folders and files of a command, private ones too, are the owner's when it has ended."""
+def test_files_created_by_root_belong_to_the_owner_of_the_folder(line: Line, data: Path) -> None:
+    """After a command, its folders and files are the owner's, including private ones."""
     assert line.run("cert", "create").exit_code == 0
     made = list(data.rglob("*"))
     assert data / "tls" / "key.pem" in made
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(NOBODY, NOBODY)}
 
 
-def test_an_audit_file_that_root_makes_is_one_that_the_host_can_write(line: Line, data: Path) -> None:
-    """It lies outside of the data folder, and belongs to its owner."""
+def test_an_audit_file_created_by_root_is_writable_for_the_host(line: Line, data: Path) -> None:
+    """It is outside of the data folder, and belongs to that folder's owner."""
     line.configure('data_dir = "data"\nlog.audit = "audit.jsonl"')
     line.install("alpha")
     assert line.run("disable", "alpha").exit_code == 0
@@ -46,8 +46,8 @@ def test_an_audit_file_that_root_makes_is_one_that_the_host_can_write(line: Line
     assert (written.st_uid, written.st_gid, written.st_size > 0) == (NOBODY, NOBODY, True)
 
 
-def test_the_doctor_leaves_settings_of_root_readable_to_the_host(line: Line, data: Path) -> None:
-    """`chmod 600` of a file of root's would keep the host's user from it."""
+def test_the_doctor_keeps_roots_settings_readable_for_the_host(line: Line, data: Path) -> None:
+    """`chmod 600` on a file of root's would lock out the host's user."""
     line.configure('data_dir = "data"\n[tls]\npassword = "sesame"')
     (line.folder / "plughost.toml").chmod(0o644)
     line.folder.chmod(0o755)
@@ -56,16 +56,16 @@ def test_the_doctor_leaves_settings_of_root_readable_to_the_host(line: Line, dat
     assert f"chgrp {NOBODY} plughost.toml && chmod 640 plughost.toml" in told
 
 
-def test_what_fails_leaves_nothing_of_root_either(line: Line, data: Path) -> None:
-    """A command that ends with an error hands over what it had made."""
+def test_a_failed_command_leaves_no_file_of_root(line: Line, data: Path) -> None:
+    """A command that ends with an error also changes the owner of its files."""
     (data / "tls").mkdir()
     (data / "tls" / "begun").touch()
     assert line.run("cert", "export").exit_code == 1
     assert (data / "tls" / "begun").stat().st_uid == NOBODY
 
 
-def test_nothing_else_of_root_is_given_away(line: Line, data: Path) -> None:
-    """A link, and a file with a second name elsewhere, may have been put there by the owner, and stay root's."""
+def test_other_files_of_root_keep_their_owner(line: Line, data: Path) -> None:
+    """The owner may have placed a link or a hard link there; such files stay root's."""
     secret, other = line.folder / "secret", line.folder / "other"
     secret.touch()
     other.touch()
@@ -77,9 +77,9 @@ def test_nothing_else_of_root_is_given_away(line: Line, data: Path) -> None:
 
 @pytest.fixture
 def stranger(line: Line, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The data folder of another user, which this user may not look into; no host runs on it."""
+    """The data folder of another user, inaccessible to this one; no host runs on it."""
     line.run("status")
-    line.run("doctor")  # what they import may be out of reach later
+    line.run("doctor")  # modules to import may be inaccessible later
     with TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         other = Path(folder, "data")
@@ -93,8 +93,8 @@ def stranger(line: Line, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             os.seteuid(0)
 
 
-def test_no_host_is_claimed_where_this_user_may_not_look(line: Line, stranger: Path) -> None:
-    """Whether one runs on another user's data folder is neither affirmed nor denied."""
+def test_an_inaccessible_folder_says_nothing_about_a_host(line: Line, stranger: Path) -> None:
+    """The command neither affirms nor denies that a host runs on another user's data folder."""
     result = line.run("status")
     assert result.exit_code == 1
     told = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "

@@ -1,4 +1,4 @@
-"""`plughost serve` as a process: what it prints, the signals it takes, and how it ends."""
+"""`plughost serve` as a process: its output, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ def register_routes(context):
 
 
 def events(errors: str) -> list[dict[str, Any]]:
-    """Return what standard error has, of which each line must be a JSON object."""
+    """Return the events on standard error, each line of which must be a JSON object."""
     return [json.loads(line) for line in errors.splitlines()]
 
 
 def fails(url: str) -> None:
-    """Ask, and see the connection end without an answer."""
+    """Send a request, and expect the connection to end without an answer."""
     with pytest.raises(httpx.HTTPError):
         httpx.get(url, trust_env=False, timeout=60)
 
 
 def refuses(url: str) -> bool:
-    """Return whether nobody listens there any more."""
+    """Return whether no listener is open any more."""
     parts = urlsplit(url)
     try:
         socket.create_connection((parts.hostname, parts.port), timeout=60).close()
@@ -96,7 +96,7 @@ def refuses(url: str) -> bool:
     return False
 
 
-def test_it_prints_what_is_served_where(line: Line, serving: Serve) -> None:
+def test_it_prints_addresses_and_plugins(line: Line, serving: Serve) -> None:
     """The first lines have the addresses, every plugin with its state, and how to stop."""
     line.install("good")
     line.install("bad", "raise RuntimeError('broken on purpose')")
@@ -129,8 +129,8 @@ def started(context):
 """
 
 
-def test_without_a_terminal_all_is_json(line: Line) -> None:
-    """Standard output stays empty; standard error has JSON alone, whatever happens: start, listeners, reload, stop."""
+def test_without_a_terminal_all_output_is_json(line: Line) -> None:
+    """Standard output is empty, and standard error has only JSON: start, listeners, reload, stop."""
     line.install("good")
     line.install("loud", LOUD)
     line.install("bad", "raise RuntimeError('broken on purpose')")
@@ -148,8 +148,8 @@ def test_without_a_terminal_all_is_json(line: Line) -> None:
     assert all(url.startswith("http") for url in logged["started"]["listeners"])
 
 
-def test_what_a_start_warns_of_is_a_warning_in_the_log(line: Line) -> None:
-    """A log of warnings alone has it: what is open to others, and what `--dev` leaves out there."""
+def test_a_warning_of_the_start_is_a_warning_in_the_log(line: Line) -> None:
+    """At the level warning, the log shows what is open to others, and what `--dev` leaves out there."""
     line.install("good")
     line.configure("address = '0.0.0.0'\n[log]\nlevel = 'warning'")
     process = line.start("serve", "--dev")
@@ -161,8 +161,8 @@ def test_what_a_start_warns_of_is_a_warning_in_the_log(line: Line) -> None:
     assert ["allowed_hosts" in text for text in warned].count(True) == 1
 
 
-def test_a_json_log_on_a_terminal_is_json_alone(line: Line, serving: Serve) -> None:
-    """With log.format json, what a person would read goes to standard output only."""
+def test_a_json_log_on_a_terminal_is_only_json(line: Line, serving: Serve) -> None:
+    """With log.format json, text for people goes only to standard output."""
     line.configure("[log]\nformat = 'json'")
     line.install("good")
     host = serving()
@@ -172,8 +172,8 @@ def test_a_json_log_on_a_terminal_is_json_alone(line: Line, serving: Serve) -> N
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, number: int) -> None:
-    """After SIGTERM or SIGINT a slow request is answered, and the exit code is 0."""
+def test_it_answers_requests_in_flight_and_ends(line: Line, serving: Serve, number: int) -> None:
+    """After SIGTERM or SIGINT, a slow request is answered, and the exit code is 0."""
     line.install("slow", SLOW)
     host = serving()
     responses: list[Any] = []
@@ -193,7 +193,7 @@ def test_it_answers_what_is_in_flight_and_ends(line: Line, serving: Serve, numbe
 
 
 def test_a_second_sigint_ends_it_at_once(line: Line, serving: Serve) -> None:
-    """Who presses Ctrl+C twice doesn't wait for what is in flight."""
+    """A second Ctrl+C doesn't wait for requests in flight."""
     line.install("slow", SLOW)
     host = serving()
     asking = threading.Thread(target=fails, args=(f"{host.url()}/slow",))
@@ -207,10 +207,10 @@ def test_a_second_sigint_ends_it_at_once(line: Line, serving: Serve) -> None:
     asking.join(60)
 
 
-def test_what_outlasts_the_grace_time_is_cut_off(line: Line, serving: Serve) -> None:
-    """A request that is not answered within grace_time is cut off, which is exit code 1.
+def test_a_request_beyond_the_grace_time_is_cut_off(line: Line, serving: Serve) -> None:
+    """The exit code is 1.
 
-    The message has the seconds that were waited, and the setting's value, also where a reload has changed it.
+    The message has the seconds waited and the setting's value, even one that a reload has changed.
     """
     line.install("slow", SLOW)
     host = serving()
@@ -226,7 +226,7 @@ def test_what_outlasts_the_grace_time_is_cut_off(line: Line, serving: Serve) -> 
 
 
 def test_sighup_reloads(line: Line, serving: Serve) -> None:
-    """SIGHUP takes up what was installed since; `status` and `reload` reach the host and have stable shapes."""
+    """SIGHUP loads new installations; `status` and `reload` reach the host and have stable JSON members."""
     line.install("good")
     host = serving()
     line.install("late")
@@ -255,8 +255,8 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
     assert "plughost 0" in line.run("status").output
 
 
-def test_a_port_in_use_is_told(line: Line) -> None:
-    """A port that somebody else has is one readable line and exit code 1."""
+def test_a_port_in_use_is_reported(line: Line) -> None:
+    """The message is one readable line, and the exit code is 1."""
     line.install("good")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -269,8 +269,8 @@ def test_a_port_in_use_is_told(line: Line) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_command_that_comes_as_soon_as_the_ports_are_open_is_done(line: Line) -> None:
-    """It waits until the host has started: nobody is told that no host runs."""
+def test_a_command_during_the_start_is_executed(line: Line) -> None:
+    """When the ports are open, a command waits for the start, and doesn't say that no host runs."""
     line.install("starting", STARTING)
     process = line.start("serve", "--dev")
     until((line.folder / "ports-are-open").exists)
@@ -285,8 +285,8 @@ def test_a_command_that_comes_as_soon_as_the_ports_are_open_is_done(line: Line) 
 
 
 @pytest.mark.parametrize("wrong", ["certificate", "port"])
-def test_a_start_that_fails_before_it_serves_leaves_no_store_behind(line: Line, wrong: str) -> None:
-    """Where there is no certificate, or no port, no file was made that somebody would take for data."""
+def test_a_failed_start_leaves_no_store_behind(line: Line, wrong: str) -> None:
+    """Without a certificate or a port, no file was created that looks like data."""
     steps = line.packages / "steps" / "sqlite"
     steps.mkdir(parents=True)
     (steps / "0001_first.sql").write_text("CREATE TABLE kept (id INTEGER PRIMARY KEY);")
@@ -305,7 +305,7 @@ def test_a_start_that_fails_before_it_serves_leaves_no_store_behind(line: Line, 
 
 
 def test_a_second_host_on_the_data_folder_is_refused(line: Line, serving: Serve) -> None:
-    """Two hosts on one data folder are a mistake that is told, and the first serves on."""
+    """The error explains that a host already runs there, and the first one continues to serve."""
     line.install("good")
     host = serving()
     second = line.start("serve", "--dev")
@@ -315,16 +315,16 @@ def test_a_second_host_on_the_data_folder_is_refused(line: Line, serving: Serve)
     assert host.end(signal.SIGTERM)[0] == 0
 
 
-def test_without_a_plugin_it_says_so(serving: Serve) -> None:
-    """A host without a plugin opens no port, says how to install one, and waits."""
+def test_without_a_plugin_it_waits(serving: Serve) -> None:
+    """It opens no port, and says how to install a plugin."""
     host = serving()
     assert "No plugin mounts a route, so no port is open. Install one:" in host.told
     assert host.end(signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(("--strict",), 1), (("--config", "ghost.toml"), 2)])
-def test_it_refuses_to_start_readably(line: Line, arguments: tuple[str, ...], code: int) -> None:
-    """A refusal names the plugin or the file, without a traceback."""
+def test_a_refused_start_is_explained(line: Line, arguments: tuple[str, ...], code: int) -> None:
+    """The message names the plugin or the file, without a traceback."""
     line.install("bad", "raise RuntimeError('broken on purpose')")
     process = line.start("serve", "--dev", *arguments)
     _, errors = process.communicate(timeout=60)
@@ -334,8 +334,8 @@ def test_it_refuses_to_start_readably(line: Line, arguments: tuple[str, ...], co
     assert "bad is failed" in last or "ghost.toml" in last
 
 
-def test_a_log_that_cannot_be_written_stops_nobody(line: Line, serving: Serve) -> None:
-    """Once nobody reads standard error any more, requests are answered as before."""
+def test_a_log_that_cannot_be_written_affects_no_request(line: Line, serving: Serve) -> None:
+    """When nobody reads standard error any more, requests are answered as before."""
     line.install("good")
     host = serving()
     assert host.process.stderr is not None
@@ -346,8 +346,8 @@ def test_a_log_that_cannot_be_written_stops_nobody(line: Line, serving: Serve) -
     assert host.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_closed_terminal_ends_it(line: Line) -> None:
-    """SIGHUP from a terminal that is gone ends a host that was started on it, instead of a reload."""
+def test_closing_the_terminal_ends_it(line: Line) -> None:
+    """A host that was started on a terminal ends by the terminal's SIGHUP, instead of a reload."""
     line.install("good")
     terminal, standard_input = os.openpty()
     host = line.serve(stdin=standard_input, start_new_session=True)
@@ -369,8 +369,8 @@ def {hook}(context):
 
 
 @pytest.mark.parametrize("hook", ["started", "stopping"])
-def test_a_hook_that_hangs_shows_in_the_exit_code(line: Line, serving: Serve, hook: str) -> None:
-    """The host serves, and stops in time; then it names the plugin and the hook, and its exit code is 1."""
+def test_a_hook_that_hangs_changes_the_exit_code(line: Line, serving: Serve, hook: str) -> None:
+    """The host serves and stops in time; it names the plugin and the hook, and its exit code is 1."""
     line.configure("hook_timeout = 0.5")
     line.install("stuck", HANGING.format(hook=hook))
     code, errors = serving().end(signal.SIGTERM)
@@ -380,8 +380,8 @@ def test_a_hook_that_hangs_shows_in_the_exit_code(line: Line, serving: Serve, ho
     assert code == 1
 
 
-def test_a_hook_that_hangs_shows_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:
-    """The reload is done, and names the plugin that does not get to its feet; its exit code is 1."""
+def test_a_hook_that_hangs_is_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:
+    """The reload is done, and names the plugin that doesn't finish its start; the exit code is 1."""
     line.configure("hook_timeout = 0.5")
     serving()
     line.install("stuck", HANGING.format(hook="started"))

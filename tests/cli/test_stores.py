@@ -1,4 +1,4 @@
-"""`plughost stores` where plugins fail: what can be told is listed, and nothing is missing without a word."""
+"""`plughost stores` with failing plugins: it lists all known stores, and names those that it can't list."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def register_routes(context):
 
 
 def install_keeper(line: Line, name: str) -> None:
-    """Install a plugin with a store of its name, at the same prefix as every other one."""
+    """Install a plugin with a store of its name; all have the same prefix."""
     steps = line.packages / name / "sqlite"
     steps.mkdir(parents=True)
     (steps / "0001_first.sql").write_text(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY);")
@@ -60,7 +60,7 @@ def install_keeper(line: Line, name: str) -> None:
 
 
 def listed(line: Line) -> list[str]:
-    """Return the names of the stores that are listed."""
+    """Return the names of the listed stores."""
     return [each["store"] for each in json.loads(line.run("stores", "--json").stdout)]
 
 
@@ -73,8 +73,8 @@ def listed(line: Line) -> list[str]:
     ],
     ids=["import", "hook", "conflict"],
 )
-def test_a_plugin_whose_stores_are_unknown_is_named_with_the_reason(line: Line, source: str, reason: str) -> None:
-    """The stores of others are listed, the reason is that of `plughost plugins`, and the exit code is 1."""
+def test_a_plugin_with_unknown_stores_is_named_with_the_reason(line: Line, source: str, reason: str) -> None:
+    """Other plugins' stores are listed, the reason is that of `plughost plugins`, and the exit code is 1."""
     install_keeper(line, "kept")
     line.install("broken", source)
     told = line.run("stores")
@@ -85,7 +85,7 @@ def test_a_plugin_whose_stores_are_unknown_is_named_with_the_reason(line: Line, 
 
 
 def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
-    """It was never imported, and so its stores are unknown, too."""
+    """It was never imported, so its stores are unknown, too."""
     line.install("broken", KEEPER, requires=("nowhere",))
     told = line.run("stores")
     assert told.exit_code == 1
@@ -93,8 +93,8 @@ def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
     assert "No installed plugin has a store" not in told.stdout
 
 
-def test_a_store_whose_url_is_none_is_named(line: Line) -> None:
-    """It is no store that could be listed, and the message says what to mend."""
+def test_a_store_with_an_invalid_url_is_named(line: Line) -> None:
+    """It can't be listed, and the message says what to correct."""
     install_keeper(line, "kept")
     line.configure('[stores.urls]\nkept = "mysql://localhost/kept"\n')
     told = line.run("stores")
@@ -103,7 +103,7 @@ def test_a_store_whose_url_is_none_is_named(line: Line) -> None:
 
 
 def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
-    """Two plugins at one prefix exclude each other, as when one of them is disabled; each has its store."""
+    """Two plugins with one prefix exclude each other, such as when either is disabled; each has its store."""
     install_keeper(line, "one")
     install_keeper(line, "two")
     line.configure('disabled = ["two"]')
@@ -112,8 +112,8 @@ def test_the_stores_of_plugins_that_fail_later_are_listed(line: Line) -> None:
     assert line.run("stores", "check", "two").exit_code == 0
 
 
-def test_a_plugin_that_fails_after_it_declared_its_stores_is_named(line: Line) -> None:
-    """Its store is listed, and so is why nothing serves it; the store itself can be looked into."""
+def test_a_plugin_that_fails_after_declaring_its_stores_is_named(line: Line) -> None:
+    """Its store is listed with the reason why nothing serves it, and can be inspected."""
     install_keeper(line, "kept")
     line.install("kept", KEEPER.replace("NAME", "kept").replace("    return [RouteGroup", "    raise LookupError #"))
     told = line.run("stores")
@@ -123,7 +123,7 @@ def test_a_plugin_that_fails_after_it_declared_its_stores_is_named(line: Line) -
 
 
 def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Callable[..., Serving]) -> None:
-    """A table's name and the number of its rows stand in one line, whatever else is left out."""
+    """A table's name and its number of rows are on one line, whatever else is left out."""
     install_keeper(line, "keptforeveryrevokedtoken")
     serving().end(signal.SIGTERM)
     shown = line.on_terminal(120, "stores")
@@ -133,18 +133,16 @@ def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Call
     assert max(map(len, shown)) <= 80
 
 
-def test_a_failing_plugin_that_keeps_nothing_is_not_named(line: Line) -> None:
-    """Without `register_stores` there is nothing to be told of."""
+def test_a_failing_plugin_without_stores_is_not_named(line: Line) -> None:
+    """Without `register_stores` there is nothing to report."""
     install_keeper(line, "kept")
     line.install("broken", ROUTES)
     told = line.run("stores")
     assert (told.exit_code, told.stderr) == (0, "")
 
 
-def test_a_store_whose_file_was_deleted_without_its_log_is_not_in_order(
-    line: Line, serving: Callable[..., Serving]
-) -> None:
-    """What a kill left in the log is not taken for a store that was never made, and a backup takes its place."""
+def test_a_store_with_only_its_log_left_is_damaged(line: Line, serving: Callable[..., Serving]) -> None:
+    """The log of a killed host shows that the file was deleted, and a backup can replace it."""
     install_keeper(line, "kept")
     line.configure('data_dir = "data"')
     host = serving()
@@ -160,13 +158,13 @@ def test_a_store_whose_file_was_deleted_without_its_log_is_not_in_order(
     assert line.run("stores", "check").stdout == "kept: in order\n"
 
 
-def test_a_file_that_was_deleted_is_told_by_the_check(line: Line, serving: Callable[..., Serving]) -> None:
-    """A store that was never made is in order; one that a host serves, and whose file is gone, is not."""
+def test_check_reports_a_deleted_file(line: Line, serving: Callable[..., Serving]) -> None:
+    """A store that was never opened is sound; a served one whose file is deleted is not."""
     install_keeper(line, "kept")
     assert line.run("stores", "check").exit_code == 0
     host = serving()
     (file,) = line.folder.rglob("kept.sqlite3")
-    for each in (file, *file.parent.glob("kept.sqlite3-*")):  # of its log there may be nothing either
+    for each in (file, *file.parent.glob("kept.sqlite3-*")):  # its log may be missing, too
         each.unlink()
     told = line.run("stores", "check")
     assert told.exit_code == 1
@@ -176,8 +174,8 @@ def test_a_file_that_was_deleted_is_told_by_the_check(line: Line, serving: Calla
     assert line.run("stores", "check").exit_code == 0
 
 
-def test_check_tells_of_a_migration_that_was_edited_after_it_had_been_applied(line: Line) -> None:
-    """It is a warning that names the file and what to do, and no problem."""
+def test_check_reports_an_edited_migration(line: Line) -> None:
+    """If it was already applied, a warning names the file and what to do; it is no problem."""
     install_keeper(line, "kept")
     line.serve().end(signal.SIGTERM)
     assert line.run("check", "--dev").output == "1 plugin, all well.\n"
@@ -189,7 +187,7 @@ def test_check_tells_of_a_migration_that_was_edited_after_it_had_been_applied(li
 
 
 def test_a_failed_migration_names_its_plugin_and_its_store_once(line: Line) -> None:
-    """A row of the check is read at one glance."""
+    """A row of the check is short."""
     install_keeper(line, "kept")
     (line.packages / "kept" / "sqlite" / "0002_wrong.sql").write_text("ALTER TABLE nothing ADD COLUMN text TEXT;")
     told = line.run("check", "--dev").output.splitlines()[0]

@@ -1,4 +1,4 @@
-"""A process that was started without standard streams."""
+"""A process without standard streams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_without_standard_streams_it_serves(line: Line) -> None:
-    """A host that is started with its standard streams closed serves, and ends well."""
+    """A host that is started with closed standard streams serves, and ends well."""
     line.install("good")
     closed = ("sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh")
     process = line.start("serve", "--dev", under=closed, stdout=None, stderr=None)

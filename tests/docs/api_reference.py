@@ -1,4 +1,4 @@
-"""Makes docs/plugin-authors/reference.md of the docstrings of the public modules; test_reference.py compares it."""
+"""Generates docs/plugin-authors/reference.md from the public docstrings; test_reference.py compares it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _signature(value: Any) -> str:
 
 
 class _Plain:
-    """A default as a reader wants to see it."""
+    """A default value with a readable `repr`."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -76,7 +76,7 @@ class _Plain:
 
 
 def _after_heading(lines: list[str]) -> bool:
-    """Return whether a section such as Returns has begun, whose text is indented."""
+    """Return whether a section with indented text, such as Returns, has begun."""
     return any(line in {"**Returns**", "**Yields**", "**Raises**"} for line in lines)
 
 
@@ -85,7 +85,7 @@ def _opening(value: Any) -> str:
 
 
 def _prose(value: Any) -> str:
-    """Return a docstring of Google's style as Markdown."""
+    """Convert a docstring in Google style to Markdown."""
     lines: list[str] = []
     for line in (inspect.getdoc(value) or "").splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):

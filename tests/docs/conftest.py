@@ -38,10 +38,10 @@ PORTS: Final = {
     ("library", "http"): 9998,
     ("library", "https"): 4443,
 }
-LONGEST: Final = {"docs/operators/install.md", "docs/plugin-authors/README.md", "docs/plugin-authors/tutorial.md"}
-"""The pages that build and install; they take as long as all others together, and only a complete run follows them."""
-PATIENCE: Final = 120.0
-"""Seconds after which a command that hangs is ended, and the test fails."""
+SLOW_PAGES: Final = {"docs/operators/install.md", "docs/plugin-authors/README.md", "docs/plugin-authors/tutorial.md"}
+"""The pages that build and install. They take as long as all others together, so only complete runs include them."""
+TIMEOUT_SECONDS: Final = 120.0
+"""A command that takes longer is ended, and its test fails."""
 
 _MARKER: Final = re.compile(r"<!-- (.*) -->")
 _END: Final = re.compile(rb"\x1e(\d+)\x1e\n")
@@ -57,7 +57,7 @@ class Block:
         language: Its info string.
         text: What is between the fences.
         line: The line of its opening fence, counted from 1.
-        marker: The comment before it; empty where there is none.
+        marker: The comment before it, or an empty string.
     """
 
     language: str
@@ -65,8 +65,8 @@ class Block:
     line: int
     marker: str
 
-    def told(self, kind: str) -> str | None:
-        """Return what the marker says after a kind and a colon; None where it is of another kind."""
+    def marker_argument(self, kind: str) -> str | None:
+        """Return the marker's text after its kind and a colon. None if it is of another kind."""
         name, _, rest = self.marker.partition(": ")
         return rest if name == kind else None
 
@@ -114,13 +114,13 @@ def pages() -> list[Page]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that takes `page` once for every page, and one that takes `session_page` for those with blocks."""
+    """Run tests with `page` for every page, and tests with `session_page` for pages with blocks."""
     if "page" in metafunc.fixturenames:
         metafunc.parametrize("page", pages(), ids=lambda page: page.name)
     if "session_page" in metafunc.fixturenames:
         ours = [page for page in pages() if "<!-- run by " not in page.text]
         with_blocks = [
-            pytest.param(page, marks=[pytest.mark.thorough] if page.name in LONGEST else [])
+            pytest.param(page, marks=[pytest.mark.thorough] if page.name in SLOW_PAGES else [])
             for page in ours
             if any(True for _ in page.blocks())
         ]
@@ -140,9 +140,9 @@ def root() -> Path:
 
 
 class Session:
-    """A shell in a folder, which keeps its variables from command to command, and the hosts it started.
+    """A shell in a folder, and the hosts that it started. Variables persist from command to command.
 
-    Documented ports are replaced by those that the session's host has, and the other way round in what is printed.
+    Commands get the ports of the session's host in place of the documented ones; their output is converted back.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -157,14 +157,14 @@ class Session:
     def run(self, command: str) -> tuple[int, str]:
         """Run a command in the shell; return its exit code and what it printed."""
         script = self.folder / ".command"
-        script.write_text(self.actual(_quick(command)) + "\n", encoding="utf-8")
+        script.write_text(self.with_actual_ports(_with_uv(command)) + "\n", encoding="utf-8")
         assert self._shell.stdin is not None
         line = f"(exit {self._status}); . {script} </dev/null; printf '\\036%s\\036\\n' $?\n"
         self._shell.stdin.write(line.encode())
         self._shell.stdin.flush()
         text, end = _read_until(self._shell, _END)
         self._status = int(end[1])
-        return self._status, self.documented(text)
+        return self._status, self.with_documented_ports(text)
 
     def serve(self, command: str) -> str:
         """Start a host in the background, on free ports; return what it prints on start."""
@@ -190,22 +190,22 @@ class Session:
         terminal.close()
         for site, http, https in re.findall(r"^  (\w+) +http://.*:(\d+) +https://.*:(\d+)", text, re.MULTILINE):
             self._ports |= {PORTS[site, "http"]: int(http), PORTS[site, "https"]: int(https)}
-        return self.documented(text + "  Press Ctrl+C to stop.\n")
+        return self.with_documented_ports(text + "  Press Ctrl+C to stop.\n")
 
-    def actual(self, text: str) -> str:
+    def with_actual_ports(self, text: str) -> str:
         """Return a text with the ports of the running host."""
-        return _replaced(text, self._ports)
+        return _replace_ports(text, self._ports)
 
-    def documented(self, text: str) -> str:
+    def with_documented_ports(self, text: str) -> str:
         """Return a text with the documented ports, and without the scratch folder's name."""
-        return _replaced(text, {actual: port for port, actual in self._ports.items()})
+        return _replace_ports(text, {actual: port for port, actual in self._ports.items()})
 
     def stop_hosts(self) -> None:
-        """Stop the hosts that were started; each must end well."""
+        """Stop the hosts that were started, and check their exit codes."""
         while self._hosts:
             host = self._hosts.pop()
             host.terminate()
-            assert host.wait(PATIENCE) == 0, f"log:\n{(self.folder.parent / 'host.log').read_text()}"
+            assert host.wait(TIMEOUT_SECONDS) == 0, f"log:\n{(self.folder.parent / 'host.log').read_text()}"
 
     def close(self) -> None:
         """Stop the hosts and the shell."""
@@ -213,7 +213,7 @@ class Session:
         assert self._shell.stdout is not None
         self._shell.stdin.close()
         self._shell.stdout.close()
-        self._shell.wait(PATIENCE)
+        self._shell.wait(TIMEOUT_SECONDS)
         self.stop_hosts()
 
 
@@ -228,7 +228,7 @@ def session(tmp_path: Path, session_page: Page) -> Iterator[Session]:
         copy_checkout(folder, session_page.text)
     else:
         folder.mkdir()
-    # As on a terminal, where curl shows no progress beside what it prints.
+    # Without this, curl would print its progress too.
     (tmp_path / ".curlrc").write_text("silent\nshow-error\n")
     running = Session(folder)
     yield running
@@ -236,11 +236,11 @@ def session(tmp_path: Path, session_page: Page) -> Iterator[Session]:
 
 
 def copy_checkout(to: Path, text: str) -> None:
-    """Copy what distributions are built from, since pip leaves files behind where it builds.
+    """Copy the sources of distributions, since pip leaves files behind when it builds.
 
     Args:
-        to: Where to.
-        text: The page; of the plugins, those that it names are enough.
+        to: The target folder.
+        text: The page. Only the plugins that it names are copied.
     """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", "."]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
@@ -267,8 +267,8 @@ def _environment(folder: Path) -> dict[str, str]:
     }
 
 
-def _quick(command: str) -> str:
-    """Return a command with uv in the place of pip where there is one, since it is so much faster."""
+def _with_uv(command: str) -> str:
+    """Replace pip by uv, which is much faster, if it is installed."""
     folders = (f"{ROOT}/.dev/bin", str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     uv = shutil.which("uv", path=os.pathsep.join(folders))
     if uv is None:
@@ -287,27 +287,27 @@ def _popen(
     *,
     stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start a process; its standard error goes with its output."""
+    """Start a process with its standard error in its output."""
     return subprocess.Popen(
         command, cwd=folder, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
 
 
 def _read_until(process: subprocess.Popen[bytes], end: re.Pattern[bytes]) -> tuple[str, re.Match[bytes]]:
-    """Return what a process prints up to a mark, and the mark; fail where it ends or hangs before."""
+    """Return a process's output up to a mark, and the mark. Fail if the process ends or hangs before."""
     assert process.stdout is not None
-    timer = threading.Timer(PATIENCE, process.kill)
+    timer = threading.Timer(TIMEOUT_SECONDS, process.kill)
     timer.start()
     printed = b""
     try:
         while (found := end.search(printed)) is None:
             line = process.stdout.readline()
-            assert line, f"it ended, or hung for {PATIENCE:g} s:\n{printed.decode()}"
+            assert line, f"it ended, or hung for {TIMEOUT_SECONDS:g} s:\n{printed.decode()}"
             printed += line
     finally:
         timer.cancel()
     return printed[: found.start()].decode(), found
 
 
-def _replaced(text: str, ports: dict[int, int]) -> str:
+def _replace_ports(text: str, ports: dict[int, int]) -> str:
     return re.sub(r"(?<=:)\d{2,5}\b", lambda found: str(ports.get(int(found[0]), found[0])), text)

@@ -1,6 +1,6 @@
-"""Makes docs/errors.md of the places in the code that raise; test_errors.py compares it.
+"""Generates docs/errors.md from the code that raises errors; test_errors.py compares it.
 
-Read as text, since what raises is rarely reached by importing it. What varies is shown as `<name>`.
+The source is parsed, since importing it would raise few of them. Variable parts are shown as `<name>`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Final, NamedTuple, TypeGuard
 import click
 import falcon
 
-from plughost._apps.application import _DETAILS
+from plughost._apps.application import _DEFAULT_DESCRIPTIONS
 from plughost._cli import options
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, InstalledPlugin
-from plughost._plugins.failures import Failure, advised
+from plughost._plugins.failures import Failure, with_advice
 
 ROOT: Final = Path(__file__).parents[2]
-MOST: Final = 4
-"""Texts of one place in the code that are told apart. More of them differ in what varies only."""
+MAX_TEXTS: Final = 4
+"""How many texts of one place in the code are listed. If there are more, they differ only in variable parts."""
 
 COMMANDS: Final = {
-    **dict.fromkeys(("CommandError", "CertificateError", "ListenError", "NotRunning", "NotTold", "PipError"), 1),
+    **dict.fromkeys(("CommandError", "CertificateError", "ListenError", "NotRunning", "NotPermitted", "PipError"), 1),
     **dict.fromkeys(("KeyFileError", "LibraryError", "SetupError", "MigrationError"), 1),
     "SettingsError": options.EXIT_USAGE,
     "ClickException": click.ClickException.exit_code,
     "UsageError": click.UsageError.exit_code,
 }
-"""What ends a command, and its exit code."""
+"""The errors that end a command, and their exit codes."""
 
 WORDS: Final = {
     "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
-    "<where>: <wrong>": "a value of a declaration that is of another type, and what it is to be",
+    "<where>: <type error>": "a value of a declaration that is of another type, and what it is to be",
     "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
-    "<error><was>": "an import or a hook that did not return in time",
+    "<error><ending>": "an import or a hook that did not return in time",
     "<failures>": "why its store can't be opened or migrated",
     "<violations>": "each wrong field or parameter, and what it must be",
     "<raised>": "an exception of the plugin's code, and where it was raised",
@@ -51,7 +51,7 @@ WORDS: Final = {
     "<where>: <name> of <resource>: <problem>": "a responder that can't be used, and why",
     "<where>: <problem>": "a declaration that can't be used, and why",
 }
-"""What a text stands for of which nothing is the code's own."""
+"""Descriptions of texts that consist only of variable parts."""
 
 _HEAD: Final = """# Errors
 
@@ -59,7 +59,7 @@ What you can be told, from the code: `python tests/docs/update_references.py` wr
 varies. What to do is in [Troubleshooting](operators/troubleshooting.md) for operators, and under
 [Errors](api-clients/README.md#errors) for API clients.
 """
-_ANSWERS: Final = """
+_RESPONSES: Final = """
 ## Answers
 
 The errors that services answer, by the package that makes them. The service's format writes them: problem details, text
@@ -84,9 +84,9 @@ class Source(NamedTuple):
     """A file of the code.
 
     Attributes:
-        package: The distribution that it is of.
+        package: Its distribution.
         name: Its path within the package.
-        tree: What it holds.
+        tree: Its syntax tree.
     """
 
     package: str
@@ -97,9 +97,9 @@ class Source(NamedTuple):
 def reference() -> str:
     """Return the page."""
     sources = _sources()
-    parts = [_HEAD, _ANSWERS, "\n| status | title | detail |\n|---|---|---|\n"]
-    parts.extend(f"| {status} | | {_code(text)} |\n" for status, text in sorted(_DETAILS.items()))
-    parts.append(_by_package("Answers", sources, _answers(sources), ("status", "title", "detail")))
+    parts = [_HEAD, _RESPONSES, "\n| status | title | detail |\n|---|---|---|\n"]
+    parts.extend(f"| {status} | | {_code(text)} |\n" for status, text in sorted(_DEFAULT_DESCRIPTIONS.items()))
+    parts.append(_by_package("Answers", sources, _responses(sources), ("status", "title", "detail")))
     parts.append(f"{_FAILURES}\n{_table(('stage', 'what happened', 'what to do'), _failures(sources))}")
     parts.append(_EXITS)
     parts.extend(f"| {getattr(options, name)} | {_described(name)} |\n" for name in ("EXIT_PROBLEMS", "EXIT_USAGE"))
@@ -109,7 +109,7 @@ def reference() -> str:
 
 
 class _Constants(ast.NodeTransformer):
-    """Puts the values of constants where they are used; one that differs between modules stays a name."""
+    """Replaces constants by their values. Constants that differ between modules stay names."""
 
     def __init__(self, trees: Iterable[ast.Module]) -> None:
         """Take the modules."""
@@ -120,7 +120,7 @@ class _Constants(ast.NodeTransformer):
                 self._values.setdefault(name, set()).add(each.value.value)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        """Return the value where it is known."""
+        """Return the value if it is known."""
         known = self._values.get(node.id, set())
         return ast.Constant(next(iter(known))) if len(known) == 1 and isinstance(node.ctx, ast.Load) else node
 
@@ -143,7 +143,7 @@ def _files() -> Iterator[Source]:
 
 
 def _described(name: str) -> str:
-    """Return what stands below a constant of the options."""
+    """Return the docstring of a constant of the options."""
     found = re.search(rf'^{name}: Final = \d+\n"""(.*?)"""', inspect.getsource(options), re.MULTILINE)
     assert found is not None, name
     return found[1]
@@ -165,8 +165,8 @@ def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return f"| {' | '.join(columns)} |\n|{'---|' * len(columns)}\n{shown}"
 
 
-def _answers(sources: Iterable[Source]) -> Iterator[tuple[Source, tuple[str, ...]]]:
-    """Yield status, title and detail of each error that is made."""
+def _responses(sources: Iterable[Source]) -> Iterator[tuple[Source, tuple[str, ...]]]:
+    """Yield status, title and detail of each error that the code creates."""
     given = list(sources)
     ours = _own_errors(given)
     for source in given:
@@ -177,7 +177,7 @@ def _answers(sources: Iterable[Source]) -> Iterator[tuple[Source, tuple[str, ...
                 continue
             titles = [_code(text) for text in _texts(title, function, source.tree)] or [""]
             for text in _texts(detail, function, source.tree) or [""]:
-                yield source, (status, titles[0], _told(text))
+                yield source, (status, titles[0], _cell(text))
 
 
 def _own_errors(sources: Iterable[Source]) -> dict[str, str]:
@@ -187,7 +187,7 @@ def _own_errors(sources: Iterable[Source]) -> dict[str, str]:
 
 
 def _of_falcon(value: ast.expr) -> str | None:
-    """Return the status of an error of Falcon's; empty where its first argument says it, None where it is none."""
+    """Return the status of a Falcon error: empty if its first argument sets it, None if it is no such error."""
     named = re.fullmatch(r"falcon\.(HTTP\w+)", ast.unparse(value))
     made = getattr(falcon, named[1], None) if named else None
     if not (isinstance(made, type) and issubclass(made, falcon.HTTPError)):
@@ -199,11 +199,11 @@ def _of_falcon(value: ast.expr) -> str | None:
 
 
 def _status(call: ast.Call, ours: dict[str, str], tree: ast.Module) -> str | None:
-    """Return the status that a call makes an error of; None where it makes none."""
+    """Return the status of the error that a call creates. None if it creates none."""
     status = _of_falcon(call.func) if not isinstance(call.func, ast.Name) else ours.get(call.func.id)
     if status is None and ast.unparse(call.func) == "super().__init__":
-        around = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and call in ast.walk(each)]
-        status = ours.get(around[-1].name) if around else None
+        scopes = [each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and call in ast.walk(each)]
+        status = ours.get(scopes[-1].name) if scopes else None
     if status == "":
         return str(call.args[0].value) if call.args and isinstance(call.args[0], ast.Constant) else None
     return status
@@ -220,33 +220,33 @@ def _failures(sources: Iterable[Source]) -> Iterator[tuple[str, ...]]:
                 continue
             stage = " ".join(_texts(given[0], function, source.tree))
             asked = _of_author(has_trace=len(given) > 3)
-            for scope, cause, advice in _handed(function, source.tree, *(*given[1:], ast.Constant(""))[:2]):
-                told = [text or asked for text in _texts(advice, scope, source.tree)]
+            for scope, cause, advice in _resolved_arguments(function, source.tree, *(*given[1:], ast.Constant(""))[:2]):
+                all_advice = [text or asked for text in _texts(advice, scope, source.tree)]
                 for text in _texts(cause, scope, source.tree):
                     named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
-                    if not (_varies(text) and all(map(_varies, told))):
-                        yield named, _told(text, named), " or ".join(map(_told, told))
+                    if not (_varies(text) and all(map(_varies, all_advice))):
+                        yield named, _cell(text, named), " or ".join(map(_cell, all_advice))
 
 
 def _of_author(*, has_trace: bool) -> str:
-    """Return what the host says where only the author of an installed plugin can mend it."""
+    """Return the host's advice if only the author of an installed plugin can fix the failure."""
     point = EntryPoint("<name>", "<name>", ENTRY_POINT_GROUP)
     plugin = InstalledPlugin(name=point.name, distribution="", version="", entry_point=point)
-    return advised(Failure("", "", trace="..." if has_trace else ""), plugin).advice
+    return with_advice(Failure("", "", trace="..." if has_trace else ""), plugin).advice
 
 
-def _handed(
+def _resolved_arguments(
     function: ast.AST, module: ast.Module, cause: ast.expr, advice: ast.expr
 ) -> Iterator[tuple[ast.AST, ast.expr, ast.expr]]:
-    """Yield both as the module's calls of the function give them, where they are its arguments; else as they are."""
+    """Yield cause and advice. If they are the function's arguments, yield them for each call in the module."""
     names = [each.arg for each in function.args.args if each.arg != "self"] if _is_function(function) else []
     if _name(cause) not in names:
         yield function, cause, advice
         return
     for scope, call in _calls(module):
         if _name(call.func) == getattr(function, "name", ""):
-            told = call.args[names.index(_name(advice))] if _name(advice) in names else advice
-            yield scope, call.args[names.index(_name(cause))], told
+            all_advice = call.args[names.index(_name(advice))] if _name(advice) in names else advice
+            yield scope, call.args[names.index(_name(cause))], all_advice
 
 
 def _is_function(scope: ast.AST) -> TypeGuard[ast.FunctionDef]:
@@ -268,12 +268,12 @@ def _endings(sources: Iterable[Source]) -> Iterator[tuple[Source, tuple[str, ...
 
 
 def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call]]:
-    """Yield each call with the innermost function around it, or the module."""
-    around: dict[ast.Call, ast.AST] = {}
+    """Yield each call with its innermost function, or the module."""
+    scopes: dict[ast.Call, ast.AST] = {}
     for scope in ast.walk(tree):  # outer ones first
         if isinstance(scope, ast.Module | ast.FunctionDef):
-            around |= {each: scope for each in ast.walk(scope) if isinstance(each, ast.Call)}
-    for call, scope in around.items():
+            scopes |= {each: scope for each in ast.walk(scope) if isinstance(each, ast.Call)}
+    for call, scope in scopes.items():
         yield scope, call
 
 
@@ -286,19 +286,19 @@ def _argument(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def _texts(value: ast.expr | None, scope: ast.AST, module: ast.Module) -> list[str]:
-    """Return the texts that an expression may be, as far as its function and the module's constants tell."""
+    """Return the texts that an expression may have, from its function and the module's constants."""
     if isinstance(value, ast.IfExp):
         return [*_texts(value.body, scope, module), *_texts(value.orelse, scope, module)]
     if isinstance(value, ast.Name):
         for place in (scope, module):
             found = [text for each in _assigned(value.id, place) for text in _texts(each, scope, module)]
-            if found and len(found) <= MOST:
+            if found and len(found) <= MAX_TEXTS:
                 return found
     return [] if value is None else [" ".join(_shown(value).split())]
 
 
 def _assigned(name: str, place: ast.AST) -> Iterator[ast.expr]:
-    """Yield what a function or a module makes a name."""
+    """Yield the values that a function or a module assigns to a name."""
     for each in place.body if isinstance(place, ast.Module) else ast.walk(place):
         if isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None:
             target = each.target if isinstance(each, ast.AnnAssign) else each.targets[0]
@@ -307,7 +307,7 @@ def _assigned(name: str, place: ast.AST) -> Iterator[ast.expr]:
 
 
 def _shown(value: ast.expr) -> str:  # noqa: PLR0911 - one for each kind of expression
-    """Return an expression as a reader sees it, with `<name>` for what varies."""
+    """Return an expression as readers see it, with `<name>` for variable parts."""
     match value:
         case ast.Constant():
             return str(value.value)
@@ -330,7 +330,7 @@ def _shown(value: ast.expr) -> str:  # noqa: PLR0911 - one for each kind of expr
 
 
 def _subject(call: ast.Call) -> ast.expr:
-    """Return what a call shows: of a method such as strip its text, of one such as join or a function its argument."""
+    """Return the text that a call transforms: the object of methods such as strip, else the first argument."""
     if isinstance(call.func, ast.Attribute) and call.func.attr in {
         "strip",
         "rstrip",
@@ -343,12 +343,12 @@ def _subject(call: ast.Call) -> ast.expr:
 
 
 def _varies(text: str) -> bool:
-    """Return whether nothing of a text is the code's own."""
+    """Return whether a text consists only of variable parts."""
     return not re.sub(r"<[^<>]*>", "", text).strip(" .:;,")
 
 
-def _told(text: str, stage: str = "") -> str:
-    """Return a text as code in a table; in words what it stands for, where nothing of it is the code's own."""
+def _cell(text: str, stage: str = "") -> str:
+    """Return a table cell: the text as code, or its description if it consists only of variable parts."""
     return WORDS.get(f"{stage} {text}") or WORDS[text] if text and _varies(text) else _code(text)
 
 

@@ -1,7 +1,7 @@
-"""Ask for every external link of the pages: `python tests/docs/links.py [PAGE...]`.
+"""Check every external link of the pages: `python tests/docs/links.py [PAGE...]`.
 
-A link is broken where its server says that there is nothing; exit code 1 then. A server that is out of reach or keeps
-programs out says nothing about the link: such links are listed, and fail nothing.
+A link is broken if its server responds with 404 or 410; the exit code is 1 then. Links to servers that are unreachable
+or refuse programs are listed as unknown, and don't change the exit code.
 """
 
 from __future__ import annotations
@@ -22,48 +22,48 @@ PAGES: Final = (
     *("plugins/*/README.md", "examples/**/README.md"),
 )
 UNPUBLISHED: Final = "https://pypi.org/project/plughost"
-"""Where our packages will be, from the first release on."""
-SECONDS: Final = 15
-AT_ONCE: Final = 8
-GONE: Final = {404, 410}
+"""The address of our packages after the first release."""
+TIMEOUT_SECONDS: Final = 15
+THREADS: Final = 8
+BROKEN_STATUSES: Final = {404, 410}
 
 
 def links(text: str) -> set[str]:
-    """Return where the links of a page lead outside, without fragments; what is in code is an example."""
+    """Return the external links of a page, without fragments. Links in code are examples, and are left out."""
     text = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
     return set(re.findall(r"(?:\]\(|<)(https?://(?!localhost)[^)>\s#]+)", text))
 
 
-def ask(link: str) -> tuple[bool | None, str]:
-    """Return whether a link leads somewhere, and what its server said; None where that can't be told."""
+def check(link: str) -> tuple[bool | None, str]:
+    """Return whether a link works, or None if that is unknown, and the server's response."""
     request = Request(link, headers={"User-Agent": "Mozilla/5.0 (plughost's check of links)"})
     try:
-        with urlopen(request, timeout=SECONDS) as answer:
+        with urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
             return True, str(answer.status)
     except HTTPError as error:
-        return (False if error.code in GONE else None), f"{error.code} {error.reason}"
+        return (False if error.code in BROKEN_STATUSES else None), f"{error.code} {error.reason}"
     except (OSError, HTTPException, ValueError) as error:
         return None, str(error) or type(error).__name__
 
 
 def main(names: Sequence[str]) -> int:
-    """Print what isn't well, and return the exit code."""
+    """Print broken and unknown links, and return the exit code."""
     pages = [Path(name) for name in names] or sorted({page for each in PAGES for page in ROOT.glob(each)})
     found: dict[str, list[str]] = {}
     for page in pages:
         for link in links(page.read_text(encoding="utf-8")):
             found.setdefault(link, []).append(str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page))
-    asked = sorted(link for link in found if not link.startswith(UNPUBLISHED))
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        told = dict(zip(asked, threads.map(ask, asked), strict=True))
-    for link, (well, why) in told.items():
-        if not well:
-            print(f"{'unknown' if well is None else 'BROKEN'}: {link}: {why} (in {', '.join(found[link])})")
-    number = {kind: sum(well is kind for well, _ in told.values()) for kind in (True, False, None)}
-    print(f"{len(asked)} links: {number[True]} well, {number[False]} broken, {number[None]} unknown.", end=" ")
-    print(f"{len(found) - len(asked)} to our own packages, unpublished as yet, were left out.")
-    if number[None] and number[None] == len(asked):
-        print("No server could be asked: is there a network here?")
+    checked = sorted(link for link in found if not link.startswith(UNPUBLISHED))
+    with ThreadPoolExecutor(THREADS) as threads:
+        results = dict(zip(checked, threads.map(check, checked), strict=True))
+    for link, (works, why) in results.items():
+        if not works:
+            print(f"{'unknown' if works is None else 'BROKEN'}: {link}: {why} (in {', '.join(found[link])})")
+    number = {kind: sum(works is kind for works, _ in results.values()) for kind in (True, False, None)}
+    print(f"{len(checked)} links: {number[True]} well, {number[False]} broken, {number[None]} unknown.", end=" ")
+    print(f"{len(found) - len(checked)} to our own packages, unpublished as yet, were left out.")
+    if number[None] and number[None] == len(checked):
+        print("No server could be checked: is there a network here?")
     return 1 if number[False] else 0
 
 

@@ -19,7 +19,7 @@ HARD: Final = 50
 
 
 def prose(text: str) -> str:
-    """Return the sentences of a page: its paragraphs and lists, each item a sentence of its own."""
+    """Return the prose of a page, with each list item as a sentence."""
     text = re.sub(r"^```.*?^```|^#.*?$|^\|.*?$|<!--.*?-->", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     paragraphs = re.split(r"\n\s*\n|\n(?=- |\d+\. )", re.sub(r"`[^`]*`", "code", text))

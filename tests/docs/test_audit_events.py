@@ -12,7 +12,7 @@ from plughost_packages.planning import Change
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = ("docs/operators/security.md", "plugins/library-auth/README.md")
-WRITERS: Final = {"audit", "audited", "around", "note"}
+WRITERS: Final = {"audit", "audited", "recording", "record"}
 CHANGES: Final = {
     Change(distribution="x", before=before, after=after).verb
     for before, after in ((None, "1"), ("1", "2"), ("1", None))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._logging import silent_logger
-from plughost._runtime.generation import lacking
+from plughost._runtime.generation import start_problems
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 
@@ -55,10 +55,10 @@ Block = Any
 def test_what_is_not_run_is_listed(all_pages: list[Page]) -> None:
     """A block is left out of the tests only on purpose: the page says why, and this file lists it."""
     found = {
-        f"{page.name}: {block.told('not run')}"
+        f"{page.name}: {block.marker_argument('not run')}"
         for page in all_pages
         for block in page.blocks()
-        if block.told("not run") is not None
+        if block.marker_argument("not run") is not None
     }
     assert found == NOT_RUN
 
@@ -68,17 +68,17 @@ def test_the_commands_and_examples_of_a_page_work(
 ) -> None:
     """All of a page's blocks, in their order: commands, settings, Python, JSON, and what they print."""
     monkeypatch.chdir(session.folder)
-    reader = _Reader(session_page, session)
+    runner = _PageRunner(session_page, session)
     for block in session_page.blocks():
         try:
-            reader.read(block)
+            runner.run(block)
         except Exception as error:
             error.add_note(f"in {session_page.name}:{block.line}")
             raise
 
 
-class _Reader:
-    """Somebody who tries out a page from top to bottom."""
+class _PageRunner:
+    """Runs the blocks of a page in order."""
 
     def __init__(self, page: Page, session: Session) -> None:
         self._page = page
@@ -86,18 +86,22 @@ class _Reader:
         self._printed = ""
         self._module = types.ModuleType("page")
 
-    def read(self, block: Block) -> None:
-        """Do what a block says."""
-        if block.told("not run") is not None or block.told("help") is not None or block.marker == "signature":
+    def run(self, block: Block) -> None:
+        """Run or check a block."""
+        if (
+            block.marker_argument("not run") is not None
+            or block.marker_argument("help") is not None
+            or block.marker == "signature"
+        ):
             return
         if block.marker == "stopped":
             self._session.stop_hosts()
         if block.marker == "prints":
             _compare(block.text, self._printed)
-        elif (name := block.told("file")) is not None:
+        elif (name := block.marker_argument("file")) is not None:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_text(block.text + "\n", encoding="utf-8")
-        elif (name := block.told("example")) is not None:
+        elif (name := block.marker_argument("example")) is not None:
             example = Path(__file__).parents[2] / "docs" / "plugin-authors" / "example" / name
             assert f"\n{block.text}\n" in f"\n{example.read_text(encoding='utf-8')}\n", f"{name} has it otherwise"
         else:
@@ -125,11 +129,11 @@ class _Reader:
 
     def _python(self, block: Block) -> None:
         """Run it with the names of the blocks before it."""
-        source = "\n" * block.line + self._session.actual(block.text)
+        source = "\n" * block.line + self._session.with_actual_ports(block.text)
         code = compile(source, self._page.name, "exec", dont_inherit=True)
         with contextlib.redirect_stdout(io.StringIO()) as out, _registered(self._module):
             exec(code, self._module.__dict__)
-        self._printed = self._session.documented(out.getvalue())
+        self._printed = self._session.with_documented_ports(out.getvalue())
 
     def _json(self, block: Block) -> None:
         json.loads(block.text)
@@ -149,10 +153,10 @@ def _check_settings(block: Block) -> None:
     """Settings can be pasted into `plughost.toml`: every key is known, every value valid, for plugins too."""
     file = Path("checked.toml")
     file.write_text(block.text + "\n", encoding="utf-8")
-    generation = Host(read_settings(file, {}), logger=silent_logger()).look(rehearsed=True)
+    generation = Host(read_settings(file, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
     invalid = [str(entry.failure) for entry in generation.registry if "checked.toml" in str(entry.failure)]
-    assert [*invalid, *generation.warnings, *lacking(generation)] == []
+    assert [*invalid, *generation.warnings, *start_problems(generation)] == []
 
 
 def _compare(shown: str, printed: str) -> None:

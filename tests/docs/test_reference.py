@@ -62,7 +62,7 @@ def _region(page: str, start: str) -> str:
 
 def _settings_models() -> dict[str, type[BaseModel]]:
     """Return the models of the installed plugins' settings, by plugin."""
-    generation = Host(read_settings(None, {}), logger=silent_logger()).look(rehearsed=True)
+    generation = Host(read_settings(None, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
     return {entry.name: entry.settings_model for entry in generation.registry if entry.settings_model is not None}
 

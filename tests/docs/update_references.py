@@ -1,7 +1,7 @@
-"""Writes what the tests want into the references of settings, commands, names and errors: `update_references.py`.
+"""Updates the references of settings, commands, names and errors to what the tests expect.
 
-New plugins and commands get a section of their own; what stands around the tables is for people to write. All plugins
-of the checkout have to be installed.
+New plugins and commands get their own section. People write the text around the tables. All plugins of the checkout
+must be installed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ HERE = Path(__file__).parent
 
 
 def _references() -> Any:
-    """Return test_reference.py as a module, which knows what the pages are to hold."""
+    """Import test_reference.py, which knows the expected contents of the pages."""
     return _module("test_reference")
 
 
 def _module(name: str) -> Any:
-    """Return a file of this folder as a module."""
+    """Import a file of this folder."""
     spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -30,7 +30,7 @@ def _module(name: str) -> Any:
 
 
 def with_settings(page: str, references: Any) -> str:
-    """Return the settings page with every table as the models have it."""
+    """Return the settings page with tables that are generated from the models."""
     models = references._settings_models()
     wanted = {"settings": references.HostSettings, "settings of every plugin": references.MountSettings}
     wanted |= {f"settings of {name}": model for name, model in models.items()}
@@ -44,7 +44,7 @@ def with_settings(page: str, references: Any) -> str:
 
 
 def with_commands(page: str, references: Any) -> str:
-    """Return the command page with a section for each command, in their order, and the text that each had."""
+    """Return the command page with a section for each command, in order. Existing text is preserved."""
     head, *sections = re.split(r"(?m)^(?=###? plughost)", page)
     texts = {}
     for section in sections:

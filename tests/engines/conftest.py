@@ -134,7 +134,7 @@ class Serve(Protocol):
         lane: Lane | None = None,
         *,
         threads: int = 4,
-        beside: Mapping[str, Collection[str]] = MappingProxyType({}),
+        blocking_plugins: Mapping[str, Collection[str]] = MappingProxyType({}),
         **options: Any,
     ) -> Served:
         """Serve the application, of which so many slow requests run at once."""
@@ -198,13 +198,13 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
             lane: Lane | None = None,
             *,
             threads: int = 4,
-            beside: Mapping[str, Collection[str]] = MappingProxyType({}),
+            blocking_plugins: Mapping[str, Collection[str]] = MappingProxyType({}),
             **options: Any,
         ) -> Served:
             chosen = lane or LANES[0]
             listener = Listener(site="main", scheme=chosen.scheme, address="127.0.0.1", port=0, engine=chosen.engine)
             dispatcher = Dispatcher(threads, share=threads)
-            dispatcher.beside = beside
+            dispatcher.blocking_plugins = blocking_plugins
             stack.callback(dispatcher.close, 2)
             engine = open_engine(Plain(application), listener, EngineOptions(**options), certificate, dispatcher)
             engine.start()
@@ -308,7 +308,7 @@ def exchange() -> Exchange:
 @pytest.fixture
 def dispatcher() -> Iterator[Dispatcher]:
     """A dispatcher with the default share, whose threads are ended."""
-    made = Dispatcher(THREADS, queue=QUEUE, patience=30)
+    made = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=30)
     yield made
     assert made.close(20)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
-from plughost._servers.answers import engine_error
 from plughost._servers.dispatcher import Dispatcher
+from plughost._servers.responses import engine_error
 from plughost._servers.work import Job
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
     from plughost._api.host import Listener
-    from plughost._servers.work import Crew
+    from plughost._servers.work import ThreadGroup
 
 THREADS, SHARE, QUEUE = 8, 2, 3
 
@@ -60,7 +60,7 @@ class Task(Job):
 
     def __init__(self, dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> None:
         """Begin with nothing done."""
-        self.lane = dispatcher.lane(plugin)
+        self.share = dispatcher.share_of(plugin)
         self._run = run
         self.refused = threading.Event()
         self.slow = threading.Event()
@@ -73,7 +73,7 @@ class Task(Job):
         """Note that it was refused."""
         self.refused.set()
 
-    def takes_long(self) -> None:
+    def on_slow(self) -> None:
         """Note that it takes long."""
         self.slow.set()
 
@@ -84,7 +84,7 @@ class Receivers:
     def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
         """Start them."""
         self._alone = alone
-        self.crew: Crew = dispatcher.crew(threads)
+        self.group: ThreadGroup = dispatcher.add_group(threads)
         self._dispatcher = dispatcher
         self._jobs: list[Job | None] = []
         self._there = threading.Semaphore(0)
@@ -99,18 +99,18 @@ class Receivers:
 
     def _receive(self) -> None:
         while True:
-            if self._alone and self._dispatcher.stand_by(self.crew):
+            if self._alone and self._dispatcher.park_if_spare(self.group):
                 continue
             self._there.acquire()
             job = self._jobs.pop(0)
             if job is None:
                 return
-            if not self._dispatcher.run_beside(job, "POST", self.crew):
-                self._dispatcher.bring(job, self.crew)
+            if not self._dispatcher.run_in_pool(job, "POST", self.group):
+                self._dispatcher.run_or_queue(job, self.group)
 
     def close(self) -> None:
         """End them."""
-        self._dispatcher.dismiss(self.crew)
+        self._dispatcher.remove_group(self.group)
         for _ in self._threads:
             self.give(None)
         for thread in self._threads:
@@ -118,15 +118,15 @@ class Receivers:
             assert not thread.is_alive()
 
 
-def leave(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:
+def submit(dispatcher: Dispatcher, run: Callable[[], object], plugin: str = "") -> Task:
     """Have a function called by the dispatcher's own threads."""
     task = Task(dispatcher, run, plugin)
-    dispatcher.leave(task)
+    dispatcher.submit(task)
     return task
 
 
 def hold(dispatcher: Dispatcher, release: threading.Event, until: Until, plugin: str, jobs: int) -> None:
     """Have a plugin hold threads."""
     for _ in range(jobs):
-        leave(dispatcher, lambda: release.wait(20), plugin)
+        submit(dispatcher, lambda: release.wait(20), plugin)
     until(lambda: dispatcher.loads()[plugin].held == jobs)

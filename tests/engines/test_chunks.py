@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from waitress.buffers import OverflowableBuffer
 
-from plughost._servers.waitress_chunks import Chunks
+from plughost._servers.waitress_chunks import StrictChunkedReceiver
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -82,7 +82,7 @@ def test_a_chunked_body_is_read_wherever_it_is_cut() -> None:
     """With extensions, padded sizes and trailers; the next request is left."""
     sent = b'3;a=b;c="d\\"e;f"\r\na\r\n\r\n000000000000000A\r\n0123456789\r\n0\r\nX: 1\r\nY:\r\n\r\n'
     for cut in range(len(sent)):
-        body = Chunks(OverflowableBuffer(1000))
+        body = StrictChunkedReceiver(OverflowableBuffer(1000))
         taken = [body.received(each) for each in (sent[:cut], sent[cut:] + b"GET /") if each]
         assert (body.completed, sum(taken)) == (True, len(sent))
         assert body.getfile().read() == b"a\r\n0123456789"

@@ -252,8 +252,8 @@ def test_the_newest_bodies_of_whoever_holds_most_are_refused(
 
 def test_a_reader_that_takes_too_little_is_given_up(serve: Serve, lane1: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Less than the least rate, after the time in which any rate will do, ends the response."""
-    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 1 << 30)
+    monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._MIN_RATE", 1 << 30)
     closed = threading.Event()
 
     def endless() -> Iterator[bytes]:

@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engines.dispatching import QUEUE, SHARE, THREADS, Receivers, Task, hold, leave
+from tests.engines.dispatching import QUEUE, SHARE, THREADS, Receivers, Task, hold, submit
 
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.work import Work
+from plughost._servers.work import FunctionJob
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def test_every_job_is_done_once(dispatcher: Dispatcher) -> None:
         done.append(number)
         finished.release()
 
-    def submit(first: int) -> None:
+    def submit_some(first: int) -> None:
         for number in range(first, first + 3000):
-            leave(dispatcher, partial(job, number))
+            submit(dispatcher, partial(job, number))
 
-    submitters = [threading.Thread(target=submit, args=(number * 3000,)) for number in range(3)]
+    submitters = [threading.Thread(target=submit_some, args=(number * 3000,)) for number in range(3)]
     for each in submitters:
         each.start()
     for _ in range(9000):
@@ -53,7 +53,7 @@ def test_quick_jobs_run_one_after_the_other_in_their_order(dispatcher: Dispatche
         finished.release()
 
     for number in range(500):
-        leave(dispatcher, partial(job, number))
+        submit(dispatcher, partial(job, number))
     for _ in range(500):
         assert finished.acquire(timeout=20)
     assert begun == sorted(begun)
@@ -71,9 +71,9 @@ def test_plugins_take_turns(dispatcher: Dispatcher) -> None:
 
     def ask() -> None:  # within the turn, so that all wait for it
         for plugin in ["long"] * 5 + ["short"] * 2:
-            leave(dispatcher, partial(job, plugin), plugin)
+            submit(dispatcher, partial(job, plugin), plugin)
 
-    leave(dispatcher, ask)
+    submit(dispatcher, ask)
     for _ in range(7):
         assert finished.acquire(timeout=20)
     assert done == ["long", "short", "long", "short", "long", "long", "long"]
@@ -83,14 +83,14 @@ def test_a_slow_job_gives_way(dispatcher: Dispatcher, release: threading.Event, 
     """While one waits, the next are done by another thread."""
     hold(dispatcher, release, until, "slow", 1)
     done = threading.Event()
-    leave(dispatcher, done.set, "quick")
+    submit(dispatcher, done.set, "quick")
     assert done.wait(20)
     assert dispatcher.loads()["slow"].held == 1
     release.set()
     until(lambda: dispatcher.loads()["slow"].held == 0)
 
 
-@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "beside"])
+@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
 @pytest.mark.parametrize("says_so", [False, True], ids=["is seen", "says so"])
 def test_a_job_is_told_that_it_takes_long(dispatcher: Dispatcher, plugin: str, says_so: bool) -> None:
     """Whether it is seen to, or says so itself, and whether it has the turn or not; a quick one is not told."""
@@ -101,7 +101,7 @@ def test_a_job_is_told_that_it_takes_long(dispatcher: Dispatcher, plugin: str, s
         assert slow.slow.wait(20)
         done.set()
 
-    dispatcher.beside = {"stored": ()}
+    dispatcher.blocking_plugins = {"stored": ()}
     done = threading.Event()
     engine = Receivers(dispatcher, 3, alone=False)
     slow, quick = Task(dispatcher, take_long, plugin), Task(dispatcher, lambda: None, plugin)
@@ -116,8 +116,8 @@ def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: 
     """What else it is asked waits in its own queue, and others are served."""
     hold(dispatcher, release, until, "slow", SHARE)
     late, done = threading.Event(), threading.Event()
-    leave(dispatcher, late.set, "slow")
-    leave(dispatcher, done.set, "quick")
+    submit(dispatcher, late.set, "slow")
+    submit(dispatcher, done.set, "quick")
     assert done.wait(20)
     assert not late.is_set()
     assert dispatcher.loads()["slow"] == (SHARE, 1, 0)
@@ -128,8 +128,8 @@ def test_a_plugin_holds_no_more_than_its_share(dispatcher: Dispatcher, release: 
 def test_a_full_queue_refuses(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
     """The request after the last that may wait is refused at once, and counted."""
     hold(dispatcher, release, until, "slow", SHARE)
-    waiting = [leave(dispatcher, lambda: None, "slow") for _ in range(QUEUE)]
-    refused = leave(dispatcher, lambda: None, "slow")
+    waiting = [submit(dispatcher, lambda: None, "slow") for _ in range(QUEUE)]
+    refused = submit(dispatcher, lambda: None, "slow")
     assert refused.refused.wait(20)
     assert not any(each.refused.is_set() for each in waiting)
     assert dispatcher.loads()["slow"] == (SHARE, QUEUE, 1)
@@ -142,11 +142,11 @@ def test_responses_that_go_on_take_no_place_in_the_queue(
     hold(dispatcher, release, until, "slow", SHARE)
     for number in range(QUEUE):
         rest = Task(dispatcher, lambda: None, "slow")
-        rest.begun = True
-        dispatcher.leave(rest)
+        rest.has_begun = True
+        dispatcher.submit(rest)
         until(lambda number=number: dispatcher.loads()["slow"].queued == number + 1)  # type: ignore[misc] # mypy can't type a default
     late = threading.Event()
-    fresh = leave(dispatcher, late.set, "slow")
+    fresh = submit(dispatcher, late.set, "slow")
     until(lambda: dispatcher.loads()["slow"].queued == QUEUE + 1)
     release.set()
     assert late.wait(20)
@@ -155,11 +155,11 @@ def test_responses_that_go_on_take_no_place_in_the_queue(
 
 def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until: Until) -> None:
     """Those that waited are quick, and no slow one is left whose end could let in the next: each lets in the next."""
-    dispatcher = Dispatcher(THREADS, patience=60)
+    dispatcher = Dispatcher(THREADS, queue_timeout=60)
     hold(dispatcher, release, until, "slow", SHARE)
     done = threading.Semaphore(0)
     for _ in range(40):
-        leave(dispatcher, done.release, "slow")
+        submit(dispatcher, done.release, "slow")
     until(lambda: dispatcher.loads()["slow"] == (SHARE, 40, 0))
     release.set()
     assert all(done.acquire(timeout=20) for _ in range(40))
@@ -169,10 +169,10 @@ def test_all_that_wait_go_on_once_slow_ones_end(release: threading.Event, until:
 
 def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -> None:
     """Also where none of those before ever ends."""
-    dispatcher = Dispatcher(THREADS, patience=0.05)
+    dispatcher = Dispatcher(THREADS, queue_timeout=0.05)
     hold(dispatcher, release, until, "slow", SHARE)
     ran = threading.Event()
-    assert leave(dispatcher, ran.set, "slow").refused.wait(20)
+    assert submit(dispatcher, ran.set, "slow").refused.wait(20)
     assert not ran.is_set()
     assert dispatcher.loads()["slow"] == (SHARE, 0, 1)
     release.set()
@@ -180,15 +180,15 @@ def test_who_waits_too_long_is_refused(release: threading.Event, until: Until) -
 
 
 def test_what_was_begun_is_never_refused(release: threading.Event, until: Until) -> None:
-    """The rest of a response, and what a plugin does beside requests, wait for as long as it takes."""
-    dispatcher = Dispatcher(THREADS, queue=0, patience=0.05)
+    """The rest of a response, and a plugin's own jobs, wait for as long as it takes."""
+    dispatcher = Dispatcher(THREADS, queue_limit=0, queue_timeout=0.05)
     hold(dispatcher, release, until, "slow", SHARE)
     done = threading.Semaphore(0)
     rest = Task(dispatcher, done.release, "slow")
-    rest.begun = True
-    for each in (rest, Work(rest.lane, done.release)):
-        dispatcher.leave(each)
-    until(lambda: leave(dispatcher, lambda: None, "slow").refused.wait(0.2))
+    rest.has_begun = True
+    for each in (rest, FunctionJob(rest.share, done.release)):
+        dispatcher.submit(each)
+    until(lambda: submit(dispatcher, lambda: None, "slow").refused.wait(0.2))
     release.set()
     assert all(done.acquire(timeout=20) for _ in range(2))
     assert not rest.refused.is_set()
@@ -202,11 +202,11 @@ def test_a_plugin_that_holds_nothing_may_always_begin(
     for number in range(2 * THREADS):
         hold(dispatcher, release, until, f"slow{number}", 1)
     done = threading.Event()
-    leave(dispatcher, done.set, "quick")
+    submit(dispatcher, done.set, "quick")
     assert done.wait(20)
 
 
-@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "beside"])
+@pytest.mark.parametrize("plugin", ["", "stored"], ids=["in turn", "in pool"])
 def test_a_job_that_raises_ends_no_thread(
     dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture, until: Until, plugin: str
 ) -> None:
@@ -215,7 +215,7 @@ def test_a_job_that_raises_ends_no_thread(
     def fail() -> None:
         raise SystemExit
 
-    dispatcher.beside = {"stored": ()}
+    dispatcher.blocking_plugins = {"stored": ()}
     done = threading.Event()
     engine = Receivers(dispatcher, 3, alone=False)
     with caplog.at_level(logging.ERROR):
@@ -238,15 +238,15 @@ def test_jobs_wait_while_the_system_allows_no_more_threads(
     done: list[str] = []
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        leave(dispatcher, lambda: done.append("first"))
-    leave(dispatcher, lambda: done.append("second"))
+        submit(dispatcher, lambda: done.append("first"))
+    submit(dispatcher, lambda: done.append("second"))
     until(lambda: done == ["first", "second"])
     released = threading.Event()
-    leave(dispatcher, lambda: released.wait(20), "slow")
+    submit(dispatcher, lambda: released.wait(20), "slow")
     until(lambda: dispatcher.loads()["slow"].held == 1)  # it is the only thread, and the watcher is awake
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        leave(dispatcher, lambda: done.append("third"))
+        submit(dispatcher, lambda: done.append("third"))
     until(lambda: done[2:] == ["third"])
     released.set()
 
@@ -260,7 +260,7 @@ def test_closing_waits_no_longer_than_it_may(release: threading.Event) -> None:
         entered.set()
         release.wait(20)
 
-    leave(dispatcher, job)
+    submit(dispatcher, job)
     assert entered.wait(20)
     assert not dispatcher.close(0.1)
     release.set()
@@ -280,8 +280,8 @@ def test_closing_wakes_a_watcher_that_goes_to_sleep_at_that_moment(until: Until)
             self.wait(20)
             super().clear()
 
-    dispatcher._alarm = Alarm()
-    leave(dispatcher, lambda: None)
+    dispatcher._watcher_event = Alarm()
+    submit(dispatcher, lambda: None)
     until(lambda: bool(ended))
     assert ended == [True]
 
@@ -296,10 +296,10 @@ def test_jobs_that_wait_for_long_hold_none_of_their_share(dispatcher: Dispatcher
 
     entered = threading.Semaphore(0)
     for _ in range(2 * SHARE):
-        leave(dispatcher, wait, "waits")
+        submit(dispatcher, wait, "waits")
         assert entered.acquire(timeout=20)
     done = threading.Event()
-    leave(dispatcher, done.set, "waits")
+    submit(dispatcher, done.set, "waits")
     assert done.wait(20)
     assert dispatcher.loads()["waits"].held == 0
     release.set()
@@ -313,10 +313,10 @@ def test_jobs_that_wait_for_the_disk_give_way_at_once(dispatcher: Dispatcher) ->
         about_to_wait()
         together.wait()
 
-    leave(dispatcher, lambda: together.wait() and None, "other")
-    tasks = [leave(dispatcher, wait_for_the_disk, "stored") for _ in range(4 * SHARE)]
+    submit(dispatcher, lambda: together.wait() and None, "other")
+    tasks = [submit(dispatcher, wait_for_the_disk, "stored") for _ in range(4 * SHARE)]
     done = threading.Event()
-    leave(dispatcher, done.set, "stored")
+    submit(dispatcher, done.set, "stored")
     assert done.wait(20)
     assert not any(each.refused.is_set() for each in tasks)
     assert dispatcher.loads()["stored"].held == 0
@@ -331,7 +331,7 @@ def test_a_share_is_as_large_after_any_number_of_slow_jobs(dispatcher: Dispatche
             hold(dispatcher, release, until, plugin, SHARE)
         hold(dispatcher, release, until, "last", 1)
         for plugin, held in (*((each, SHARE) for each in plugins), ("last", 1)):
-            leave(dispatcher, lambda: None, plugin)
+            submit(dispatcher, lambda: None, plugin)
             until(partial(_is_load, dispatcher, plugin, held, 1))
         release.set()
         for plugin in (*plugins, "last"):
@@ -349,19 +349,19 @@ def test_so_many_of_a_plugin_give_their_turn_away_again_and_again(dispatcher: Di
             release.wait(20)
 
         for _ in range(16):
-            leave(dispatcher, rest, "waits")
+            submit(dispatcher, rest, "waits")
             assert resting.acquire(timeout=20)
         assert dispatcher.loads()["waits"] == (0, 0, 0)
-        leave(dispatcher, rest, "waits")
+        submit(dispatcher, rest, "waits")
         until(lambda: dispatcher.loads()["waits"] == (1, 0, 0))
         release.set()
-        until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.lane("waits").resting == 0)
+        until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
 
 
 def test_a_plugin_may_hold_a_quarter_of_the_threads_and_at_least_two() -> None:
     """Unless another share is set."""
-    assert [Dispatcher(threads).lane("any").share for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
-    assert Dispatcher(16, share=7).lane("any").share == 7
+    assert [Dispatcher(threads).share_of("any").limit for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
+    assert Dispatcher(16, share=7).share_of("any").limit == 7
 
 
 def _is_load(dispatcher: Dispatcher, plugin: str, held: int, waiting: int) -> bool:

@@ -178,15 +178,15 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()
-        engine._cut_idle(requests, -1.0)
+        engine._disconnect_idle(requests, -1.0)
         gate.opened.set()
-        until(lambda: not requests.calls)
-        engine._cut_idle(requests, -1.0)
+        until(lambda: not requests.in_flight)
+        engine._disconnect_idle(requests, -1.0)
         assert exchange(connection, b"")[1] == b"/held"
         assert exchange(connection, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/next"
 
         def cut() -> bool:
-            engine._cut_idle(requests, -1.0)
+            engine._disconnect_idle(requests, -1.0)
             return not connections.clients(engine.port)
 
         until(cut)
@@ -327,7 +327,7 @@ def test_a_drain_waits_for_the_native_thread_of_a_request(
     serve: Serve, gate: Gate, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that goes on when its grace is over is cut off, and its thread is awaited: the interpreter may end next."""
-    monkeypatch.setattr("plughost._servers.granian._END_SECONDS", 60.0)
+    monkeypatch.setattr("plughost._servers.granian._STOP_SECONDS", 60.0)
     served = serve(gate, LANES[1])
     engine = cast("GranianEngine", served.engine)
     assert engine._serving is not None
@@ -349,7 +349,7 @@ def test_http2_clients_are_not_sent_away_before_they_are_answered(
 ) -> None:
     """However idle its connection looks: not all of them get over that with a request in flight."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.0)
-    monkeypatch.setattr("plughost._servers.granian._LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("plughost._servers.granian._POLL_SECONDS", 0.001)
     served = serve(gate, LANES[3])
     with served.connect(protocol="h2") as connection:
         http2 = h2.connection.H2Connection()

@@ -129,8 +129,8 @@ class Held:
     """What an application puts into the environ, as a host does with the app that answers."""
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["in turn", "beside"])
-def test_an_answered_request_is_let_go_of(serve: Serve, lane: Lane, gate: Gate, until: Until, beside: bool) -> None:
+@pytest.mark.parametrize("in_pool", [False, True], ids=["in turn", "in pool"])
+def test_an_answered_request_is_let_go_of(serve: Serve, lane: Lane, gate: Gate, until: Until, in_pool: bool) -> None:
     """Threads that are parked after slow requests keep nothing of these, so that what was swapped out is freed."""
     held = weakref.WeakSet[Held]()
 
@@ -139,7 +139,7 @@ def test_an_answered_request_is_let_go_of(serve: Serve, lane: Lane, gate: Gate, 
         held.add(mine)
         return gate(environ, start_response)
 
-    served = serve(holding, lane, beside={"": ()} if beside else {})
+    served = serve(holding, lane, blocking_plugins={"": ()} if in_pool else {})
 
     def ask() -> None:
         assert served.client().get("/held").status_code == 200

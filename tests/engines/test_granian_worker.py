@@ -21,7 +21,7 @@ import pytest
 from tests.engines.conftest import tokio_workers
 
 from plughost._servers.base import EngineOptions
-from plughost._servers.connections import waiting
+from plughost._servers.connections import backlog_size
 from plughost._servers.granian_worker import GranianWorker
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def test_a_response_without_an_end_is_cut_off() -> None:
 
 
 def test_the_port_is_closed_and_connections_stay() -> None:
-    """`refuse` takes the socket from granian without its connections."""
+    """`close_port` takes the socket from granian without its connections."""
 
     def schedule(watcher: Watcher) -> None:
         watcher.proto.send(START)
@@ -260,7 +260,7 @@ def test_the_port_is_closed_and_connections_stay() -> None:
         response = http.client.HTTPResponse(client)
         response.begin()
         assert response.read() == b"still"
-        worker.refuse()
+        worker.close_port()
         with socket.socket() as late:
             assert late.connect_ex(("127.0.0.1", port)) != 0
         client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -302,7 +302,7 @@ def test_start_returns_once_connections_are_accepted() -> None:
                 with socket.create_connection(listening.getsockname()):
                     worker.start(lambda watcher: watcher.done(), here)
                     worker.pause()
-                    assert waiting(listening) == 0
+                    assert backlog_size(listening) == 0
                 worker.stop()
                 assert worker.ended.wait(20)
     finally:

@@ -19,7 +19,7 @@ from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener
 from plughost._servers import EngineOptions, ListenError, TLSFiles
-from plughost._servers.connections import clients, open_socket, turn_away
+from plughost._servers.connections import clients, drop_new_connections, open_socket
 from plughost._servers.waitress import WaitressEngine
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def test_who_comes_while_a_port_is_being_closed_is_refused_and_not_reset() -> No
         address = listening.getsockname()
         with socket.create_connection(address) as early, socket.socket() as late:
             early.sendall(b"early")
-            turn_away(listening)
+            drop_new_connections(listening)
             late.setblocking(False)
             late.connect_ex(address)
             with listening.accept()[0] as accepted:
@@ -201,7 +201,7 @@ def test_a_connection_that_has_begun_before_a_port_is_closed_is_completed() -> N
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 20)
         listening.settimeout(20)
         with socket.create_connection(listening.getsockname()) as begun:
-            turn_away(listening)
+            drop_new_connections(listening)
             begun.sendall(b"begun")
             with listening.accept()[0] as accepted:
                 assert accepted.recv(5) == b"begun"
@@ -220,7 +220,7 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
 def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
     """With one connection a turn, the last of them would wait until others were answered as many times."""
     engine = WaitressEngine(Plain(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher)
-    with contextlib.ExitStack() as stack, engine._loop:  # no other thread turns it meanwhile
+    with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread turns it meanwhile
         engine.start()
         stack.callback(engine.drain, 2)
         for _ in range(20):
@@ -228,7 +228,7 @@ def test_waitress_accepts_a_crowd_in_one_turn_of_its_loop(environ_app: WSGIAppli
         server = engine._server
         assert server is not None
         while not server.active_channels:  # the first turn may be for the loop's own trigger
-            server.turn()
+            server.run_loop_once()
         assert len(server.active_channels) == 20
 
 

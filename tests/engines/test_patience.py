@@ -46,7 +46,7 @@ def test_a_drain_waits_for_the_thread_of_a_request_whose_client_has_gone(
     serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it does is not cut off in the middle where the process ends next; then no thread is left."""
-    monkeypatch.setattr("plughost._servers.waitress._END_SECONDS", 60.0)
+    monkeypatch.setattr("plughost._servers.waitress._STOP_SECONDS", 60.0)
     served = serve(gate, LANES[0])
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")

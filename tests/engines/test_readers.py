@@ -18,7 +18,7 @@ import h2.events
 import pytest
 from tests.engines.conftest import LANES
 
-from plughost._servers.granian_response import Call
+from plughost._servers.granian_response import RequestJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -92,8 +92,8 @@ class Reader:
 
 def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who takes a twentieth of a part in each idle time-out, and twice the least rate, gets all of the response."""
-    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 50_000)
+    monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._MIN_RATE", 50_000)
     pace = threading.Event()
     with Reader(serve(long_list, lane, idle_timeout=1)) as reader:
         for _ in range(25):
@@ -105,9 +105,9 @@ def test_a_steady_slow_reader_is_kept(serve: Serve, lane: Lane, monkeypatch: pyt
         assert reader.taken > PARTS * PART - 1
 
 
-@pytest.mark.parametrize("beside", [{}, {"": ()}], ids=["in turn", "beside"])
+@pytest.mark.parametrize("blocking_plugins", [{}, {"": ()}], ids=["in turn", "in pool"])
 def test_streams_without_an_end_let_others_in(
-    serve: Serve, lane: Lane, release: threading.Event, until: Until, beside: dict[str, tuple[str, ...]]
+    serve: Serve, lane: Lane, release: threading.Event, until: Until, blocking_plugins: dict[str, tuple[str, ...]]
 ) -> None:
     """Of one plugin, more fast readers than it has threads are served side by side, and others beside them."""
 
@@ -122,7 +122,7 @@ def test_streams_without_an_end_let_others_in(
         while not reader.ended:
             reader.take(1 << 20)
 
-    served = serve(application, lane, threads=2, beside=beside)
+    served = serve(application, lane, threads=2, blocking_plugins=blocking_plugins)
     with ExitStack() as stack:
         readers = [stack.enter_context(Reader(served)) for _ in range(4)]
         threads = [threading.Thread(target=read, args=(reader,), daemon=True) for reader in readers]
@@ -190,8 +190,8 @@ def test_readers_that_take_nothing_cost_little_memory(serve: Serve, lane: Lane) 
 
 def test_a_stream_without_a_window_is_given_up(serve: Serve, until: Until, monkeypatch: pytest.MonkeyPatch) -> None:
     """However much of it was taken before, and whatever else happens on its connection."""
-    monkeypatch.setattr("plughost._servers.base._PATIENCE_SECONDS", 0.5)
-    monkeypatch.setattr("plughost._servers.base._LEAST_RATE", 500_000)
+    monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("plughost._servers.base._MIN_RATE", 500_000)
     application = Endless(bytes(PART))
     with Reader(serve(application, LANES[3])) as reader:
         reader.hurry()
@@ -219,13 +219,13 @@ def test_a_client_that_is_faster_than_its_answer_gets_it_in_one_turn(
     serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where there is room again before it is waited for, no answer goes on within itself, deeper each time."""
-    pause, depths = Call._pause, set[int]()
+    pause, depths = RequestJob._wait_for_room, set[int]()
 
     def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         start_response("200 OK", [("Content-Type", "text/plain")])
         return parts()
 
-    def late(call: Call, room: Any) -> None:
+    def late(call: RequestJob, room: Any) -> None:
         tick = threading.Event()
         while not room.done():
             tick.wait(0.0001)
@@ -236,6 +236,6 @@ def test_a_client_that_is_faster_than_its_answer_gets_it_in_one_turn(
             depths.add(len(inspect.stack(0)))
             yield bytes(65536)
 
-    monkeypatch.setattr(Call, "_pause", late)
+    monkeypatch.setattr(RequestJob, "_wait_for_room", late)
     assert len(serve(application, lane).client().get("/").content) == 500 * 65536
     assert max(depths) < 2 * min(depths)

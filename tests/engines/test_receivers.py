@@ -47,7 +47,7 @@ def test_receivers_always_receive(dispatcher: Dispatcher, release: threading.Eve
 def test_all_receivers_but_one_park(dispatcher: Dispatcher, until: Until) -> None:
     """Where one alone receives, the others wait for requests that it hands them, and not for what comes."""
     engine = Receivers(dispatcher, 4, alone=True)
-    until(lambda: len(engine.crew.parked) == 3)
+    until(lambda: len(engine.group.parked) == 3)
     engine.close()
 
 
@@ -60,12 +60,12 @@ def test_receivers_receive_though_work_goes_on(dispatcher: Dispatcher, alone: bo
     def again() -> None:
         by.add(threading.current_thread())
         if len(by) == 1:
-            dispatcher.put_back(lasting, engine.crew)
+            dispatcher.enqueue(lasting, engine.group)
         else:
             ended.set()
 
     lasting = Task(dispatcher, again)
-    lasting.begun = True
+    lasting.has_begun = True
     with ExitStack() as stack:
         engine = Receivers(dispatcher, 3, alone=alone)
         stack.callback(engine.close)
@@ -94,7 +94,7 @@ def test_receivers_lose_nothing_under_load(dispatcher: Dispatcher, alone: bool) 
             stack.callback(each.close)
         for number in range(4000):
             task = Task(dispatcher, partial(job, number), f"plugin{number % 7}")
-            task.begun = True  # none is refused
+            task.has_begun = True  # none is refused
             engines[number % 2].give(task)
         for _ in range(4000):
             assert finished.acquire(timeout=20)

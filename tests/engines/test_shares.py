@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from tests.engines.dispatching import SHARE, hold, leave
+from tests.engines.dispatching import SHARE, hold, submit
 
 from plughost._waiting import about_to_wait
 
@@ -27,7 +27,7 @@ def test_what_one_plugin_gives_back_others_may_take(
         hold(dispatcher, release, until, plugin, 1)
     done = {plugin: threading.Semaphore(0) for plugin in ("full", "one", "another")}
     for plugin in ("full", "one", "another", "one", "another"):
-        leave(dispatcher, done[plugin].release, plugin)
+        submit(dispatcher, done[plugin].release, plugin)
     until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 5)
     ends.set()
     for plugin in ("one", "another") * 2:
@@ -46,8 +46,8 @@ def test_a_thread_that_a_plugin_may_not_have_after_all_goes_to_another(
     for plugin in ("slow", "quick"):
         hold(dispatcher, release, until, plugin, 1)
     for _ in range(2):
-        leave(dispatcher, lambda: release.wait(20), "slow")
-    leave(dispatcher, done.set, "quick")
+        submit(dispatcher, lambda: release.wait(20), "slow")
+    submit(dispatcher, done.set, "quick")
     until(lambda: sum(load.queued for load in dispatcher.loads().values()) == 3)
     ends.set()
     assert done.wait(10)  # before those that it waits for end by themselves
@@ -65,7 +65,7 @@ def test_a_request_that_needs_no_thread_after_all_keeps_no_other_waiting(
     ends, done = threading.Event(), threading.Event()
     hold(dispatcher, ends, until, "slow", SHARE)
     for run in (rest, rest, done.set):
-        leave(dispatcher, run, "slow")
+        submit(dispatcher, run, "slow")
     until(lambda: dispatcher.loads()["slow"].queued == 3)
     ends.set()
     assert done.wait(10)  # before those that it waits for end by themselves

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engines.dispatching import Receivers, Task, hold, leave
+from tests.engines.dispatching import Receivers, Task, hold, submit
 
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.work import Backlog
@@ -21,21 +21,21 @@ def test_what_comes_later_overtakes_nothing_that_waits(dispatcher: Dispatcher) -
     first, second, later = (Task(dispatcher, lambda: None, plugin) for plugin in ("long", "long", "short"))
     backlog.add(first)
     backlog.add(second)
-    assert backlog.take() is first
+    assert backlog.pop() is first
     backlog.add(later)
-    assert [backlog.take() for _ in range(3)] == [second, later, None]
+    assert [backlog.pop() for _ in range(3)] == [second, later, None]
 
 
 def test_what_is_next_is_told_before_it_is_taken(dispatcher: Dispatcher) -> None:
     """Whether it has just come or waits for its plugin's turn; nothing is told where nothing waits."""
     backlog = Backlog()
-    assert backlog.first() is None
+    assert backlog.peek() is None
     for each in [Task(dispatcher, lambda: None) for _ in range(3)]:
         backlog.add(each)
     for _ in range(3):
-        told = backlog.first()
+        told = backlog.peek()
         assert told is not None
-        assert backlog.take() is told
+        assert backlog.pop() is told
 
 
 def test_a_slow_job_costs_no_thread_while_nothing_waits(
@@ -43,14 +43,16 @@ def test_a_slow_job_costs_no_thread_while_nothing_waits(
 ) -> None:
     """Another one is started once there is something for it to do."""
     hold(dispatcher, release, until, "slow", 1)
-    with dispatcher._guard:  # the turn has been passed on
-        assert len(dispatcher._started) == 1
+    with dispatcher._lock:  # the turn has been passed on
+        assert len(dispatcher._own_threads) == 1
 
 
-def test_a_slow_job_gives_way_after_a_calm(dispatcher: Dispatcher, release: threading.Event, until: Until) -> None:
-    """Whoever looks what takes long sleeps while nothing runs, and is woken."""
-    leave(dispatcher, lambda: None)
-    until(lambda: dispatcher._watcher is not None and dispatcher._asleep)
+def test_a_slow_job_loses_the_turn_after_idle_time(
+    dispatcher: Dispatcher, release: threading.Event, until: Until
+) -> None:
+    """The watcher sleeps while nothing runs, and is woken."""
+    submit(dispatcher, lambda: None)
+    until(lambda: dispatcher._watcher is not None and dispatcher._is_watcher_asleep)
     hold(dispatcher, release, until, "slow", 1)
 
 
@@ -58,18 +60,18 @@ def test_parked_threads_are_used_again_though_an_engine_has_ended(dispatcher: Di
     """What a slow job of another engine leaves undone is done by a thread that is there already."""
     ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
     ended.close()
-    leave(dispatcher, lambda: None)
-    until(lambda: dispatcher._own.parked)
+    submit(dispatcher, lambda: None)
+    until(lambda: dispatcher._own_group.parked)
     done = threading.Event()
 
     def slow() -> None:
-        leave(dispatcher, done.set, "quick")
+        submit(dispatcher, done.set, "quick")
         assert done.wait(20)
 
     engine.give(Task(dispatcher, slow, "slow"))
     assert done.wait(20)
     engine.close()
-    assert len(dispatcher._started) == 1
+    assert len(dispatcher._own_threads) == 1
 
 
 class Turn:
@@ -86,10 +88,10 @@ class Turn:
     def release(self) -> None:
         """Let go of it."""
         while self._before:
-            self._dispatcher.leave(self._before.pop())
+            self._dispatcher.submit(self._before.pop())
         self._lock.release()
         while self._after:
-            threading.Thread(target=self._dispatcher.leave, args=(self._after.pop(),), daemon=True).start()
+            threading.Thread(target=self._dispatcher.submit, args=(self._after.pop(),), daemon=True).start()
             while not self._lock.locked():
                 pass
 
@@ -102,7 +104,7 @@ def test_what_comes_while_a_slow_job_lets_go_of_the_turn_is_done(
     done = threading.Semaphore(0)
     before, after = ([Task(dispatcher, done.release)] if wanted else [] for wanted in (True, taken))
     dispatcher._turn = Turn(before, after, dispatcher)  # type: ignore[assignment] # as a lock does
-    leave(dispatcher, lambda: release.wait(20), "slow")
+    submit(dispatcher, lambda: release.wait(20), "slow")
     for _ in range(1 + taken):
         assert done.acquire(timeout=20)
     assert dispatcher.loads()["slow"].held == 1
@@ -117,5 +119,5 @@ def test_closing_ends_though_no_thread_could_be_started(monkeypatch: pytest.Monk
     dispatcher = Dispatcher(2)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        leave(dispatcher, lambda: None)
+        submit(dispatcher, lambda: None)
     assert dispatcher.close(20)

@@ -1,4 +1,4 @@
-"""Plugins with a fault, for the suite that is to find it."""
+"""Faulty plugins that the conformance suite has to detect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages as pip leaves them: files in a folder of `sys.path`, with metadata beside them."""
+"""Packages as pip leaves them: files in a folder on `sys.path`, with metadata beside them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write_package(
     requires: Sequence[str] = (),
     entry_points: str | None = None,
 ) -> None:
-    """Install a distribution into a folder, in place of what was there of it.
+    """Install a distribution into a folder, in place of an earlier version of it.
 
     Args:
         folder: The folder.
@@ -44,7 +44,7 @@ def write_package(
 
 
 def remove_package(folder: Path, name: str) -> None:
-    """Uninstall a distribution from a folder, with its byte code: as installers do, since its age counts in seconds."""
+    """Uninstall a distribution and its byte code, as installers do: Python checks byte code's age in whole seconds."""
     for info in folder.glob(f"{name.replace('-', '_')}-*.dist-info"):
         for line in (info / "RECORD").read_text().splitlines():
             file = folder / line.partition(",")[0]
@@ -60,7 +60,7 @@ def plugin_entry(name: str, target: str) -> str:
 
 
 def saying(word: str, prefix: str, head: str = "") -> str:
-    """Return the source of a plugin module that says a word below a prefix."""
+    """Return the source of a plugin module that answers with a word below a prefix."""
     return f"""{head}
 from plughost import Operation, Route, RouteGroup, hookimpl
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Says:
-    """Answers with a word, and how often it did so."""
+    """Answers with a word, and with the number of its answers so far."""
 
     def __init__(self, word: str) -> None:
-        """Say a word."""
+        """Store the word."""
         self.word = word
         self.count = 0
 
@@ -38,7 +38,7 @@ class Speaker:
     """A plugin with one route that says a word."""
 
     def __init__(self, word: str, prefix: str = "/say", site: str = "main") -> None:
-        """Say a word below a prefix of a site."""
+        """Store the word, its prefix and its site."""
         self.word = word
         self.prefix = prefix
         self.site = site
@@ -52,25 +52,25 @@ class Speaker:
 
     @hookimpl
     def started(self, context: PluginContext[Any]) -> None:
-        """Take note."""
+        """Record the call."""
         self.told.append("started")
 
     @hookimpl
     def draining(self, context: PluginContext[Any]) -> None:
-        """Take note."""
+        """Record the call."""
         self.told.append("draining")
 
     @hookimpl
     def stopping(self, context: PluginContext[Any]) -> None:
-        """Take note."""
+        """Record the call."""
         self.told.append("stopping")
 
 
 class Plugin:
-    """A plugin made of the functions that it is given, one for each hook."""
+    """A plugin made of the given functions, one for each hook."""
 
     def __init__(self, **hooks: Callable[..., Any]) -> None:
-        """Implement some hooks."""
+        """Implement the given hooks."""
         vars(self).update({name: hookimpl(function) for name, function in hooks.items()})
 
 
@@ -87,7 +87,7 @@ def group_of(resource: object, prefix: str = "/say", path: str = "", **options: 
 
 
 def reason(host: RunningHost, plugin: str) -> str:
-    """Return why a plugin of a running host does not serve."""
+    """Return the state of a plugin of a running host, and the reason."""
     assert host.host.generation is not None
     entry = host.host.generation.registry.get(plugin)
     assert entry is not None
@@ -103,7 +103,7 @@ def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 
 
 def is_running(data_dir: Path) -> bool:
-    """Tell whether a host runs on a data folder: one answers whatever it is asked."""
+    """Return whether a host runs on a data folder: a running host answers any command."""
     try:
         send_command(data_dir, "ping")
     except NotRunning:
@@ -112,14 +112,14 @@ def is_running(data_dir: Path) -> bool:
 
 
 class Watcher:
-    """Keeps what it is told."""
+    """An observer that records what it receives."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with no records."""
         self.batches: list[tuple[RequestRecord, ...]] = []
 
     def __call__(self, requests: tuple[RequestRecord, ...]) -> None:
-        """Keep requests."""
+        """Record the requests."""
         self.batches.append(requests)
 
     @property
@@ -129,7 +129,7 @@ class Watcher:
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
-    """Return a function that raises."""
+    """Return a function that raises an error."""
 
     def act() -> Any:
         raise error
@@ -138,5 +138,5 @@ def raising(error: BaseException) -> Callable[[], Any]:
 
 
 def beside(bad: object) -> list[Any]:
-    """Return what is installed: a bad plugin, and a good one."""
+    """Return the distributions of a bad plugin and of a good one."""
     return [plugin_distribution("bad", bad), plugin_distribution("good", Speaker("good", "/good"))]

@@ -1,4 +1,4 @@
-"""Changing a setting of a running host, by a trusted plugin."""
+"""A trusted plugin changes a setting of a running host."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Greeting:
 
     @hookimpl
     def started(self, context: PluginContext[Settings]) -> None:
-        """Say the word."""
+        """Announce the word."""
         context.announce(context.settings.word)
         context.offer_login("ann", lambda: "a token of ann")
 
 
 @pytest.fixture
 def host() -> Iterator[RunningHost]:
-    """A host whose settings file has comments, and one of whose settings is a variable's."""
+    """A host whose settings file has comments; an environment variable sets one of its settings."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as running:
         file = _file(running)
         file.write_text(file.read_text().replace("grace_time = 10\n", "grace_time = 3 # seconds\n") + WRITTEN)
@@ -64,8 +64,8 @@ def _words(host: RunningHost) -> list[str]:
     return list(host.host.generation.announcements())
 
 
-def test_a_setting_is_changed_and_comments_stay(host: RunningHost) -> None:
-    """The preview is what the file becomes, and the plugin is given the new value."""
+def test_changing_a_setting_keeps_the_comments(host: RunningHost) -> None:
+    """The preview shows the file's next content, and the plugin receives the new value."""
     before = _file(host).read_text()
     preview = host.host.preview_setting("plugins.greeting.word", "howdy")
     assert preview.diff.splitlines()[-2:] == ['-word = "hi"', '+word = "howdy"']
@@ -89,8 +89,8 @@ def test_a_setting_is_changed_and_comments_stay(host: RunningHost) -> None:
         ("hook_timeout", 9.0, "The variable PLUGHOST_HOOK_TIMEOUT overrides"),
     ],
 )
-def test_what_is_not_valid_changes_nothing(host: RunningHost, key: str, value: object, why: str) -> None:
-    """The reason is told, by the preview too, and the file stays."""
+def test_an_invalid_value_changes_nothing(host: RunningHost, key: str, value: object, why: str) -> None:
+    """The error and the preview give the reason, and the file stays as it is."""
     before = _file(host).read_text()
     for change in (host.host.preview_setting, host.host.change_setting):
         with pytest.raises(CommandError, match=why):
@@ -98,13 +98,13 @@ def test_what_is_not_valid_changes_nothing(host: RunningHost, key: str, value: o
     assert _file(host).read_text() == before
 
 
-def test_what_is_read_at_start_only_is_said_to_be(host: RunningHost) -> None:
-    """The preview says so."""
+def test_the_preview_says_that_a_setting_is_read_at_start_only(host: RunningHost) -> None:
+    """A change of such a setting takes effect after a restart."""
     assert host.host.preview_setting("log.level", "debug").at_restart
 
 
-def test_whom_the_settings_trust_is_told_at_a_reload(host: RunningHost) -> None:
-    """A plugin that nothing else happened to is asked anew once it may control the host, or no longer may."""
+def test_a_reload_applies_a_change_of_trust(host: RunningHost) -> None:
+    """The hooks of an otherwise unchanged plugin are called again when the settings start or stop to trust it."""
     text = _file(host).read_text()
     for trusted, now in (("['greeting']", True), ("[]", False)):
         _file(host).write_text(f"trusted = {trusted}\n{text}")
@@ -114,15 +114,15 @@ def test_whom_the_settings_trust_is_told_at_a_reload(host: RunningHost) -> None:
     assert host.host.reload().reused == ("greeting",)
 
 
-def test_demo_logins_are_for_trusted_plugins_in_development(host: RunningHost) -> None:
-    """What a plugin offers is there with --dev, and not without."""
+def test_demo_logins_need_a_trusted_plugin_and_development_mode(host: RunningHost) -> None:
+    """The logins that a plugin offers exist with --dev, and don't exist without it."""
     assert host.host.logins["ann"]() == "a token of ann"
     with running_host(distributions=[plugin_distribution("greeting", Greeting)], dev=False) as other:
         assert other.host.logins == {}
 
 
-def test_what_a_killed_process_left_of_the_file_is_removed(host: RunningHost) -> None:
-    """The next change removes it once it is an hour old; somebody may be writing what is newer."""
+def test_the_temporary_file_of_a_killed_process_is_removed(host: RunningHost) -> None:
+    """The next change removes it once it is an hour old; a newer one may still be in use."""
     file = _file(host)
     old, new = (file.with_name(f".{file.name}.{number}.private-tmp") for number in (1, 2))
     for left in (old, new):

@@ -1,4 +1,4 @@
-"""Conflicts: what two plugins claim at once is found before anything starts, and both are named."""
+"""The host finds conflicts between plugins before anything starts, and names both plugins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIGRATIONS = resources.files(__package__ or "tests.host")
 
 
 class Named(Says):
-    """Takes any fields."""
+    """Accepts any fields of a path."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, **fields: str) -> None:
         """Answer with the fields."""
@@ -32,7 +32,7 @@ class Named(Says):
 
 
 class Passes:
-    """A middleware that does nothing."""
+    """Middleware that does nothing."""
 
     def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
         """Do nothing."""
@@ -45,7 +45,7 @@ def store(name: str, *tables: str) -> Plugin:
 
 
 def middleware(name: str, **options: Any) -> Plugin:
-    """Return a plugin with a middleware."""
+    """Return a plugin with middleware."""
     return Plugin(register_middleware=lambda context: [Middleware(name=name, component=Passes(), **options)])
 
 
@@ -55,7 +55,7 @@ def checks(name: str) -> Plugin:
 
 
 def authenticator() -> Plugin:
-    """Return a plugin that names principals."""
+    """Return a plugin with an authenticator."""
     return Plugin(register_authenticator=lambda context: lambda request: None)
 
 
@@ -82,7 +82,7 @@ CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
 
 @pytest.mark.parametrize("what", CONFLICTS)
 def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
-    """The later plugin fails as a conflict that names the earlier one; that one and others serve."""
+    """The later plugin fails with a conflict that names the earlier one; the earlier one and all others serve."""
     first, second, told = CONFLICTS[what]
     installed = [
         plugin_distribution("a-first", first),
@@ -99,8 +99,8 @@ def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
             assert reason(host, "a-first") == "active: None"
 
 
-def test_who_requires_the_other_comes_second() -> None:
-    """A plugin keeps its claim against one that sorts before it by name but requires it: that one is blocked."""
+def test_a_dependent_loses_to_its_requirement() -> None:
+    """A plugin keeps its claim against a plugin that requires it but sorts first; the latter is blocked."""
     installed = [
         plugin_distribution("a", Speaker("a"), requires=["plughost-b"]),
         plugin_distribution("b", Speaker("b")),
@@ -110,8 +110,8 @@ def test_who_requires_the_other_comes_second() -> None:
         assert "belongs to b (plughost-b 1.0)" in reason(host, "a")
 
 
-def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
-    """The longer prefix answers what is below it, unknown paths too, and the shorter one the rest."""
+def test_a_prefix_below_another_prefix_is_no_conflict() -> None:
+    """The longer prefix answers every path below it, unknown ones too; the shorter prefix answers the rest."""
     installed = [
         plugin_distribution("a", Plugin(register_routes=lambda context: [group_of(Named("a"), "/say", "/{word}")])),
         plugin_distribution("b", tracing("/say/more", trace("b"))),
@@ -124,8 +124,8 @@ def test_a_prefix_inside_of_anothers_is_no_conflict() -> None:
 
 
 @pytest.mark.parametrize(("moved", "stays"), [("a", "b"), ("b", "a")])
-def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
-    """One prefix on two sites is no conflict; the settings can move either plugin to the other site."""
+def test_one_prefix_on_two_sites_is_no_conflict(moved: str, stays: str) -> None:
+    """Two plugins may use one prefix on two sites, and the settings can move either plugin to the other site."""
     installed = [plugin_distribution(name, serving(Named(name), "/say", f"/{{{name}}}")) for name in "ab"]
     settings = {"plugins": {moved: {"site": "library"}}}
     with running_host(distributions=installed, settings=settings) as host:
@@ -146,8 +146,8 @@ def test_a_site_of_its_own_is_no_conflict(moved: str, stays: str) -> None:
         Plugin(register_pages=lambda context: [Page(name="p", title="P", render=str)] * 2),
     ],
 )
-def test_a_plugin_can_be_at_odds_with_itself(plugin: Plugin) -> None:
-    """What a plugin claims twice is its own failure."""
+def test_a_plugin_can_conflict_with_itself(plugin: Plugin) -> None:
+    """A plugin that claims something twice fails."""
     installed = [plugin_distribution("a", plugin), plugin_distribution("b", Speaker("b", "/b"))]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/b").status_code == 200
@@ -155,25 +155,25 @@ def test_a_plugin_can_be_at_odds_with_itself(plugin: Plugin) -> None:
 
 
 class Async:
-    """A resource for another kind of server."""
+    """A resource for ASGI servers."""
 
     async def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
 
 
 class Sockets:
-    """A resource for another protocol."""
+    """A resource for WebSockets."""
 
     async def on_websocket(self, req: falcon.Request, ws: object) -> None:
-        """Talk."""
+        """Do nothing."""
 
 
 class Unsupported:
-    """What no JSON is made of."""
+    """A value that JSON can't represent."""
 
 
 def describing(**declared: Any) -> RouteGroup:
-    """Return a group whose operation declares something."""
+    """Return a group whose operation has the given declarations."""
     operations = {"GET": Operation(summary="Say it", **declared)}
     return RouteGroup(prefix="/say", routes=(Route("", Says("x"), operations),))
 
@@ -216,8 +216,8 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("declare", "told"), UNMOUNTABLE)
-def test_what_cannot_be_mounted_is_told(declare: Any, told: str) -> None:
-    """A group that can't be mounted is a failure of `register_routes` that names the group and what is wrong."""
+def test_a_group_that_cannot_be_mounted_fails_with_the_reason(declare: Any, told: str) -> None:
+    """The failure of `register_routes` names the group and what is wrong with it."""
     plugin = Plugin(register_routes=lambda context: [declare()])
     with running_host(distributions=[plugin_distribution("bad", plugin)]) as host:
         failure = reason(host, "bad")
@@ -226,21 +226,21 @@ def test_what_cannot_be_mounted_is_told(declare: Any, told: str) -> None:
 
 
 class Traces:
-    """A middleware that leaves its name on every response, in the order in which it ran."""
+    """Middleware that adds its name to every response, in the order in which it ran."""
 
     def __init__(self, name: str, *, fails: str = "") -> None:
-        """Leave a name."""
+        """Store the name."""
         self.name = name
         self.fails = fails
 
     def process_resource(self, req: Any, resp: Any, resource: Any, params: Any) -> None:
-        """Note the way in."""
+        """Record the request."""
         resp.append_header("X-In", self.name)
         if self.fails == "in":
             raise ValueError("internal secret")
 
     def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
-        """Note the way out."""
+        """Record the response."""
         resp.append_header("X-Out", self.name)
         if self.fails == "out":
             raise ValueError("internal secret")
@@ -258,12 +258,12 @@ def tracing(prefix: str, *declared: Middleware, **options: Any) -> Plugin:
 
 
 def trace(name: str, scope: Scope = "plugin", *, fails: str = "", **options: Any) -> Middleware:
-    """Return a middleware that leaves its name."""
+    """Return middleware that adds its name."""
     return Middleware(name=name, component=Traces(name, fails=fails), scope=scope, **options)
 
 
 def test_middleware_is_ordered_by_before_and_after() -> None:
-    """`before` is outside of, `after` is inside of; names that nobody has don't matter."""
+    """`before` puts middleware outside of another, `after` inside; names that don't exist are ignored."""
     plugin = tracing(
         "/say", trace("a", after=("b", "ghost")), trace("b", before=("a",), after=("c",)), trace("c", before=("ghost",))
     )
@@ -272,8 +272,8 @@ def test_middleware_is_ordered_by_before_and_after() -> None:
     assert (answer.headers["x-in"], answer.headers["x-out"]) == ("c, b, a", "a, b, c")
 
 
-def test_a_circle_of_middleware_fails_one_of_its_plugins() -> None:
-    """A circle is told with its names, in their order; the rest of the middleware stays in force."""
+def test_a_cycle_of_middleware_fails_one_of_its_plugins() -> None:
+    """The failure lists the names of the cycle in order; the rest of the middleware stays in force."""
     installed = [
         plugin_distribution("a", tracing("/a", trace("one", before=("two",)))),
         plugin_distribution("b", tracing("/b", trace("two", before=("three",)))),
@@ -314,12 +314,12 @@ def test_middleware_runs_where_its_scope_says() -> None:
 
 
 class Answers:
-    """A middleware that answers every request itself, with the methods that ran before and after it."""
+    """Middleware that answers every request itself, with the names of the methods that ran before and after it."""
 
     ran: ClassVar[list[str]] = []
 
     def __init__(self, name: str, *, completes: bool) -> None:
-        """Take a name, and whether it answers."""
+        """Store the name, and whether it answers."""
         self.name = name
         self.completes = completes
 
@@ -329,16 +329,16 @@ class Answers:
         resp.complete = self.completes
 
     def process_resource(self, req: Any, resp: Any, resource: Any, params: Any) -> None:
-        """Take note."""
+        """Record the call."""
         self.ran.append(f"{self.name} resource")
 
     def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
-        """Take note."""
+        """Record the call."""
         self.ran.append(f"{self.name} response to {resource}")
 
 
-def test_a_middleware_that_answers_leaves_out_those_inside_of_it_but_for_their_response() -> None:
-    """After `resp.complete` nothing more of the way in runs; the way out does, but for what covers a plugin only."""
+def test_middleware_that_answers_skips_the_inner_request_methods() -> None:
+    """After `resp.complete` no more request methods run; response methods run, except those of a plugin's own scope."""
     declared = [
         Middleware(name="inner", component=Answers("inner", completes=False), scope="site", after=("outer",)),
         Middleware(name="outer", component=Answers("outer", completes=True), scope="site"),
@@ -364,7 +364,7 @@ def test_a_middleware_that_answers_leaves_out_those_inside_of_it_but_for_their_r
     ],
 )
 def test_a_plugins_middleware_sees_every_response_of_its_prefix(request_: dict[str, Any], status: int) -> None:
-    """`process_response` runs for answers that the host makes below the plugin's prefix, too."""
+    """`process_response` also runs for answers that the host makes below the plugin's prefix."""
     plugin = tracing("/a", trace("mine"), versions=("1.0",), body_limit=100)
     with running_host(distributions=[plugin_distribution("a", plugin)]) as host, host.client() as client:
         answer = client.request(**request_)
@@ -374,20 +374,20 @@ def test_a_plugins_middleware_sees_every_response_of_its_prefix(request_: dict[s
 @pytest.mark.parametrize("fails", ["in", "out"])
 @pytest.mark.parametrize("scope", ["plugin", "site", "host"])
 def test_a_middleware_that_raises_is_500_with_the_common_headers(scope: Scope, fails: str) -> None:
-    """An exception in middleware, of any scope, on the way in or out, tells nothing and lacks no header."""
+    """An exception in middleware of any scope, before or after the resource, reveals nothing and keeps every header."""
     plugin = tracing("/a", trace("mine", scope, fails=fails), versions=("1.0",))
     with running_host(distributions=[plugin_distribution("a", plugin)]) as host, host.client() as client:
         answer = client.get("/a", headers={"X-Request-ID": "find-me"})
     assert (answer.status_code, answer.headers["content-type"]) == (500, "application/problem+json")
     assert answer.headers["x-request-id"] == "find-me"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    chosen = scope == "plugin" or fails == "out"  # middleware around a site comes before the group's version is chosen
+    chosen = scope == "plugin" or fails == "out"  # middleware of a site runs before the group's version is chosen
     assert answer.headers.get("api-version") == ("1.0" if chosen else None)
     assert "secret" not in answer.text
 
 
-def test_a_group_at_the_root_owns_the_root_alone() -> None:
-    """What begins with two slashes is nobody's, and 404 in the host's own format beside a plugin at `/`."""
+def test_a_group_at_the_root_owns_only_the_root() -> None:
+    """A path that begins with two slashes belongs to no plugin: it is 404 in the host's own format, not that of `/`."""
     front = Plugin(register_routes=lambda context: [group_of(Says("front"), "/", errors=PLAIN_TEXT)])
     with running_host(distributions=[plugin_distribution("front", front)]) as host:
         connection = HTTPConnection("127.0.0.1", urlsplit(host.url()).port or 80, timeout=30)

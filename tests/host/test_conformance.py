@@ -1,4 +1,4 @@
-"""The conformance suite finds planted faults, and says how to mend them."""
+"""The conformance suite detects planted faults, and says how to correct them."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def register_routes(context):
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left is left, and need not be waited for."""
+    """Shorten the wait for things that these plugins never clean up."""
     monkeypatch.setattr(_lifecycle, "_TIMEOUT", 0.3)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_thread_that_is_never_ended_is_found(plant: Callable[..., Any]) -> None:
-    """It is named, with the hook that should end it."""
+def test_a_thread_that_never_ends_is_found(plant: Callable[..., Any]) -> None:
+    """The failure names the thread and the hook that should end it."""
     with pytest.raises(
         AssertionError, match=r"leaves the threads \[.*'forgotten'.*\] behind .*: end them in `stopping`"
     ):
@@ -163,10 +163,10 @@ LEFT: Final = {
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", LEFT)
-def test_an_open_or_stray_file_or_connection_is_found(
+def test_a_file_or_connection_left_behind_is_found(
     plant: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """It is named, with what to do."""
+    """The failure names it and says what to do."""
     source, found = LEFT[name]
     with pytest.raises(AssertionError, match=found):
         plant(name, saying("1", "/leak") + source).test_it_leaves_no_file_and_no_connection(tmp_path, monkeypatch)
@@ -174,10 +174,10 @@ def test_an_open_or_stray_file_or_connection_is_found(
         each.close()
 
 
-def test_a_plugin_that_leaves_nothing_passes(
+def test_a_plugin_that_leaves_nothing_behind_passes(
     plant: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No thread, file or module of it is found."""
+    """The suite finds no thread, file or module of it."""
     suite = plant("planted-clean", saying("1", "/clean"))
     suite.test_it_serves_on_after_a_reload_and_leaves_no_thread()
     suite.test_it_leaves_no_file_and_no_connection(tmp_path, monkeypatch)
@@ -192,7 +192,9 @@ HELD_ON: Final = {
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", HELD_ON)
-def test_a_module_that_is_held_is_found(plant: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_module_that_stays_referenced_is_found(
+    plant: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     """An upgrade would leave the earlier code in memory, and two versions of it in use."""
     source, found = HELD_ON[name]
     monkeypatch.setattr("plughost.planted", None, raising=False)
@@ -200,8 +202,8 @@ def test_a_module_that_is_held_is_found(plant: Callable[..., Any], monkeypatch: 
         plant(name, saying("1", "/held") + source).test_its_modules_can_be_replaced()
 
 
-def test_a_stream_that_goes_on_through_the_drain_is_found(plant: Callable[..., Any]) -> None:
-    """It is named, with what ends it; a stream of an event channel passes."""
+def test_a_stream_that_ignores_the_drain_is_found(plant: Callable[..., Any]) -> None:
+    """The failure names it and what ends it; a stream of an event channel passes."""
     plant("planted-sent", STREAM.format(answer=SENT)).test_its_event_streams_end_when_the_drain_begins()
     suite = plant("planted-endless", STREAM.format(answer=ENDLESS), {"grace_time": 0.1})
     with pytest.raises(AssertionError, match=r"GET /events don't end when the host drains: send them with"):
@@ -209,8 +211,8 @@ def test_a_stream_that_goes_on_through_the_drain_is_found(plant: Callable[..., A
     importlib.import_module("planted_endless").let_go.set()
 
 
-def test_what_is_behind_a_door_is_asked_for_by_who_was_let_in(plant: Callable[..., Any]) -> None:
-    """What is done with each client beforehand lets the suite see what others don't."""
+def test_prepared_clients_reach_protected_operations(plant: Callable[..., Any]) -> None:
+    """A `prepare` function lets the suite see operations that other clients can't reach."""
     source, settings = STREAM.format(answer=CLOSED + ENDLESS), {"grace_time": 0.1}
     plant("planted-closed", source, settings).test_its_event_streams_end_when_the_drain_begins()
 
@@ -223,14 +225,14 @@ def test_what_is_behind_a_door_is_asked_for_by_who_was_let_in(plant: Callable[..
 
 
 def test_a_package_without_types_is_found(plant: Callable[..., Any]) -> None:
-    """The file that is missing is named."""
+    """The failure names the missing file."""
     with pytest.raises(AssertionError, match=r"planted_bare has no file py\.typed: add an empty one"):
         plant("planted-bare", saying("1", "/bare")).test_it_says_that_it_is_typed()
     plant("planted-typed", saying("1", "/bare"), **{"py.typed": ""}).test_it_says_that_it_is_typed()
 
 
 def test_a_function_without_annotations_is_found(plant: Callable[..., Any]) -> None:
-    """The places are named; what is private or annotated is none."""
+    """The failure names each place; private and annotated functions are not among them."""
     source = """
 class Says:
     def __init__(self, word: str):
@@ -249,7 +251,7 @@ def _private(word): ...
 
 
 def test_an_operation_that_is_not_documented_is_found(plant: Callable[..., Any]) -> None:
-    """All that is missing is named at once."""
+    """The failure names everything that is missing."""
     suite = plant("planted-silent", UNDOCUMENTED)
     with running_host(["planted-silent"]) as host, pytest.raises(AssertionError) as found:
         suite.test_every_operation_is_documented(host)
@@ -271,8 +273,10 @@ def test_an_operation_that_is_not_documented_is_found(plant: Callable[..., Any])
         ('("notes", "strays")', None),
     ],
 )
-def test_a_table_that_is_not_declared_is_found(plant: Callable[..., Any], tables: str, found: str | None) -> None:
-    """A purge would leave it; and one that is declared and not there is found as well."""
+def test_tables_that_differ_from_the_declaration_are_found(
+    plant: Callable[..., Any], tables: str, found: str | None
+) -> None:
+    """A purge would leave an undeclared table; a declared table that doesn't exist is found as well."""
     migration = {
         "migrations/sqlite/0001_notes.sql": "CREATE TABLE notes (id INTEGER); CREATE TABLE strays (id INTEGER);"
     }
@@ -336,10 +340,10 @@ UPGRADES: Final = {
 
 @pytest.mark.parametrize("name", UPGRADES)
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
-def test_an_upgrade_that_loses_what_was_kept_is_found(
+def test_an_upgrade_that_loses_data_is_found(
     tmp_path: Path, plant: Callable[..., Any], name: str, dialect: str
 ) -> None:
-    """A migration that fails where there are rows, or an operation that fails after it, is named; a good one passes."""
+    """The failure names a migration that fails on existing rows, or an operation that fails later."""
     columns, step, found = UPGRADES[name]
     module = name.replace("-", "_")
     first = {f"migrations/{each}/0001_notes.sql": FIRST for each in ("sqlite", "postgresql")}

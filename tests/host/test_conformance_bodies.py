@@ -1,4 +1,4 @@
-"""The conformance suite sends each operation what it reads: JSON, a form, or whatever else it consumes."""
+"""The conformance suite sends each operation the media type that it reads: JSON, a form or another one."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ TESTS = (
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_an_operation_that_reads_no_json_passes(plant: Callable[..., Any], name: str) -> None:
-    """A form or an image is no malformed JSON, and its limit may be the operation's own."""
+    """The suite doesn't take a form or an image for malformed JSON, and respects the operation's own limit."""
     reads, declared = RIGHT[name]
     suite = plant(name, READS.format(reads=reads, declared=declared))
     _run(suite, name)
 
 
-def test_a_form_that_takes_anything_is_found(plant: Callable[..., Any]) -> None:
-    """The operation is named, with what it took."""
+def test_a_form_that_accepts_anything_is_found(plant: Callable[..., Any]) -> None:
+    """The failure names the operation and the body that it accepted."""
     suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))
     with pytest.raises(AssertionError, match="POST /reads with b'no parts': 200"):
         _run(suite, "planted-deaf")
 
 
-def test_a_rate_limit_is_named(plant: Callable[..., Any]) -> None:
-    """A plugin that answers 429 is told how to set a limit that the suite doesn't reach."""
+def test_a_rate_limit_is_reported(plant: Callable[..., Any]) -> None:
+    """For an answer of 429, the failure says how to set a limit that the suite doesn't reach."""
     refusal = "import falcon; raise falcon.HTTPTooManyRequests"
     suite = plant("planted-limited", READS.format(reads=refusal, declared=FORM))
     with pytest.raises(AssertionError, match=r"POST /reads: 429\. Set a rate limit .*\"rate_limit\""):

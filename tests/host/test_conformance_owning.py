@@ -1,4 +1,4 @@
-"""The conformance suite finds what a plugin declares that isn't its own, and says how to mend it."""
+"""The conformance suite detects declarations that belong to another plugin or to the host."""
 
 from __future__ import annotations
 
@@ -119,16 +119,16 @@ PLANTED: Final = {
 
 
 @pytest.mark.parametrize("fault", PLANTED)
-def test_what_belongs_to_another_is_found(plant: Callable[..., Any], fault: str) -> None:
-    """Each kind of declaration that is the host's or another plugin's is named, with what to do."""
+def test_a_declaration_that_belongs_to_another_is_found(plant: Callable[..., Any], fault: str) -> None:
+    """The failure names each kind of declaration that belongs to the host or another plugin, and says what to do."""
     source, found = PLANTED[fault]
     plant("planted-words", NEIGHBOUR + OWNED, **MIGRATION).test_it_declares_only_what_it_owns()
     with pytest.raises(AssertionError, match=f"planted-words-x declares what it doesn't own: .*{found}"):
         plant("planted-words-x", NEIGHBOUR + source, **MIGRATION).test_it_declares_only_what_it_owns()
 
 
-def test_what_another_loses_is_found(plant: Callable[..., Any]) -> None:
-    """The host lets the first have a name, which need not be its owner."""
+def test_taking_a_name_from_its_owner_is_found(plant: Callable[..., Any]) -> None:
+    """The host gives a name to the first plugin that claims it, which need not be its owner."""
     plant("planted-words", NEIGHBOUR + OWNED, **MIGRATION)
     suite = plant("planted-a", NEIGHBOUR + HOOK.format(hook="routes", made='routes("/words")'))
     found = r"belongs to planted-a \(.*\) already, so planted-words \(.*\) loses what is its own: choose another name"

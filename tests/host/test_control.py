@@ -1,4 +1,4 @@
-"""Control: what reaches a running host through its socket, and who may send it."""
+"""Control: commands that reach a running host through its socket, and who may send them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COMMANDS: dict[str, Any] = {"ping": dict, "echo": lambda word: {"word": word}, "
 
 @pytest.fixture(params=["short", "long" * 30])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A data folder, with a path of either length."""
+    """A data folder with a short or a long path."""
     return tmp_path / str(request.param)
 
 
@@ -57,8 +57,8 @@ def test_a_command_is_answered(listening: Path) -> None:
     assert send_command(listening, "echo", word="ä") == {"word": "ä"}
 
 
-def test_only_its_own_user_reaches_it(listening: Path) -> None:
-    """The socket and the lock have mode 0600, and a folder in the temporary folder 0700."""
+def test_only_its_own_user_can_reach_the_socket(listening: Path) -> None:
+    """The socket and the lock have mode 0600, and a folder in the temporary folder has 0700."""
     assert stat.S_IMODE(socket_path(listening).stat().st_mode) == 0o600
     assert stat.S_IMODE((listening / "host.lock").stat().st_mode) == 0o600
     if socket_path(listening).parent != listening:
@@ -82,37 +82,37 @@ def test_only_its_own_user_reaches_it(listening: Path) -> None:
     ],
     ids=lambda data: data[:20].decode("latin-1"),
 )
-def test_what_is_no_command_is_told_what_is(listening: Path, data: bytes) -> None:
-    """Rubbish of any kind is answered with the commands there are, and the host listens on."""
+def test_an_unknown_command_is_answered_with_the_known_ones(listening: Path, data: bytes) -> None:
+    """Rubbish of any kind is answered with the list of commands, and the host continues to listen."""
     try:
         assert send(listening, data) == {"error": "commands are echo, fail, ping"}
     except (BrokenPipeError, ConnectionResetError):
-        assert len(data) > 65536  # the host hung up on what is longer than any command
+        assert len(data) > 65536  # the host closes the connection when input is longer than any command
     assert is_running(listening)
 
 
-def test_a_silent_client_keeps_nobody_out(listening: Path) -> None:
-    """One that connects and sends nothing doesn't hold up others."""
+def test_a_silent_client_blocks_nobody(listening: Path) -> None:
+    """A client that connects and sends nothing doesn't delay others."""
     with socket.socket(socket.AF_UNIX) as silent:
         silent.connect(str(socket_path(listening)))
         assert is_running(listening)
 
 
 def test_a_command_that_fails_is_answered(listening: Path) -> None:
-    """Whoever asked learns that the host failed, and it listens on."""
+    """The sender learns that the command failed, and the host continues to listen."""
     assert send_command(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
     assert is_running(listening)
 
 
 def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
-    """The second host is told which folder is taken and what to do, and the first listens on."""
+    """The error names the folder and says what to do; the first host continues to listen."""
     with pytest.raises(AlreadyRunning, match="stop it first, or set another data_dir"):
         Control(listening, COMMANDS).claim()
     assert is_running(listening)
 
 
-def test_what_a_killed_host_left_behind_is_replaced(folder: Path) -> None:
-    """A stale socket and a stale lock file keep nobody from starting, and look like no host."""
+def test_a_killed_hosts_files_are_replaced(folder: Path) -> None:
+    """A stale socket and a stale lock file prevent no start, and don't look like a running host."""
     folder.mkdir()
     (folder / "host.lock").touch()
     socket_path(folder).parent.mkdir(mode=0o700, exist_ok=True)
@@ -128,28 +128,28 @@ def test_what_a_killed_host_left_behind_is_replaced(folder: Path) -> None:
 
 
 def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    """The message names the setting to change, and what the system says."""
+    """The error names the setting to change and gives the system's message."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=f"^The data folder {tmp_path}/file/x can't be used: Not a .*data_dir"):
         Control(tmp_path / "file" / "x", COMMANDS).claim()
 
 
-def test_without_a_host_it_is_told(tmp_path: Path) -> None:
-    """Asking where no host runs names the data folder."""
+def test_a_command_without_a_running_host_is_an_error(tmp_path: Path) -> None:
+    """The error names the data folder."""
     with pytest.raises(NotRunning, match=f"No host is running on the data folder {tmp_path}"):
         send_command(tmp_path, "status")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to any socket, so there is nothing to be refused")
-def test_another_users_host_is_told(listening: Path) -> None:
-    """A socket that may not be connected to is another user's host, and is told as such."""
+def test_a_socket_of_another_user_is_reported(listening: Path) -> None:
+    """If the connection is refused for lack of permission, the error says that the host is another user's."""
     socket_path(listening).chmod(0)
     with pytest.raises(NotRunning, match="is another user's"):
         send_command(listening, "ping")
 
 
-def test_a_folder_that_others_could_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the socket must be in the temporary folder, one that is open to others is not used, nor asked."""
+def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket in the temporary folder needs a private folder; one open to others is neither used nor contacted."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data_dir = tmp_path / ("long" * 30)
     socket_path(data_dir).parent.mkdir(mode=0o777)

@@ -1,4 +1,4 @@
-"""What authors edit is imported afresh, whoever imports it; single files are plugins in development."""
+"""Edited code is imported afresh, with all that imports it; in development, single files are plugins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def register_routes(context): raise PluginError("it can't")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of sys.path for packages of a test's own, whose modules are forgotten afterwards."""
+    """A folder on `sys.path` for a test's packages, whose modules are removed afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name, module in list(sys.modules.items()):
@@ -47,8 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "def base():\n    from reloaded_base.words import WORD\n    return WORD\nBASE = base()",
     ],
 )
-def test_who_imports_what_changed_is_imported_afresh_too(folder: Path, statement: str) -> None:
-    """Whether or not its distribution requires the other's, so no module is there twice; others keep their memory."""
+def test_importers_of_changed_code_are_imported_afresh(folder: Path, statement: str) -> None:
+    """This needs no declared requirement, so no module is loaded twice; other plugins keep their memory."""
     install(folder, "base", "'one'", "1.0")
     install(folder, "top", "'unused'", "1.0", head=f"{statement}\nWORD_ = BASE\n")
     install(folder, "other", "'other'", "1.0")
@@ -69,10 +69,10 @@ def test_who_imports_what_changed_is_imported_afresh_too(folder: Path, statement
         "def word():\n    from ... import base\n    return base.words.WORD\nWORD = word()",
     ],
 )
-def test_who_imports_relatively_what_changed_is_imported_afresh_too(
+def test_relative_importers_of_changed_code_are_imported_afresh(
     folder: Path, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
-    """Distributions that share a namespace package, each in a folder of its own, import one another so."""
+    """Distributions in separate folders that share a namespace package import each other this way."""
     beside = folder / "beside"
     beside.mkdir()
     monkeypatch.syspath_prepend(str(beside))
@@ -93,8 +93,8 @@ def test_who_imports_relatively_what_changed_is_imported_afresh_too(
         assert client.get("/top").json()["word"] == 22
 
 
-def test_what_imports_nothing_of_what_changed_keeps_its_memory(folder: Path) -> None:
-    """Whatever else it requires, and though a part of it has no file that could be read."""
+def test_a_plugin_that_imports_no_changed_code_keeps_its_memory(folder: Path) -> None:
+    """This holds whatever else it requires, and even if one of its modules has no readable file."""
     write_package(folder, "reloaded-lib", {"reloaded_lib.py": ""})
     space = {"reloaded_apart/parts/plugin.py": saying("1", "/other")}
     entry = plugin_entry("other", "reloaded_apart.parts.plugin")
@@ -107,8 +107,8 @@ def test_what_imports_nothing_of_what_changed_keeps_its_memory(folder: Path) -> 
 
 
 @pytest.mark.parametrize("rubbish", ["this is no Python: reloaded_base", "reloaded_base\0", None])
-def test_a_module_whose_source_is_lost_hinders_no_reload(folder: Path, rubbish: str | None) -> None:
-    """What can't be read any more, or is no Python, is taken to import nothing of what changed."""
+def test_a_module_without_readable_source_prevents_no_reload(folder: Path, rubbish: str | None) -> None:
+    """Source that can't be read or parsed counts as importing nothing that changed."""
     install(folder, "base", "'one'", "1.0")
     install(folder, "other", "'other'", "1.0")
     with running_host(distributions=InFolder(folder)) as host:
@@ -120,7 +120,7 @@ def test_a_module_whose_source_is_lost_hinders_no_reload(folder: Path, rubbish: 
 
 
 def test_an_edit_of_the_same_size_in_the_same_second_takes_effect(folder: Path) -> None:
-    """Byte code is as old as its source in whole seconds, and no older one is taken for it."""
+    """Byte code records its source's time in whole seconds, and the old byte code is not used for the new source."""
     plugins = folder / "plugins"
     plugins.mkdir()
     file = plugins / "quick.py"
@@ -136,7 +136,7 @@ def test_an_edit_of_the_same_size_in_the_same_second_takes_effect(folder: Path) 
 
 
 def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None:
-    """They come and go with their files; what begins with an underscore is none."""
+    """Adding or removing a file adds or removes its plugin; a name with a leading underscore is ignored."""
     plugins = folder / "plugins"
     plugins.mkdir()
     (plugins / "say_one.py").write_text(saying("1", "/one"))
@@ -162,8 +162,8 @@ def test_files_of_a_folder_are_plugins_in_development_only(folder: Path) -> None
         (b"name\xff.py", r"the entry point's name 'name\\udcff' must be lower-case words joined by hyphens"),
     ],
 )
-def test_a_file_of_any_name_is_told_what_is_wrong_with_it(folder: Path, name: bytes, told: str) -> None:
-    """It is the file's fault, or its name's, and others serve."""
+def test_a_faulty_file_fails_with_the_reason(folder: Path, name: bytes, told: str) -> None:
+    """The reason blames the file's content or its name, and other plugins serve."""
     plugins = folder / "plugins"
     plugins.mkdir()
     (plugins / "good.py").write_text(saying("1", "/good"))
@@ -175,8 +175,8 @@ def test_a_file_of_any_name_is_told_what_is_wrong_with_it(folder: Path, name: by
 
 
 @pytest.mark.parametrize("source", ["def x(:", "raise SystemExit", "1 / 0", _MISPLACED, _CLAIMED_TWICE, _UNADVISED])
-def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, source: str) -> None:
-    """It has no other author to whom it could be reported."""
+def test_the_advice_for_a_faulty_file_is_to_correct_it(folder: Path, source: str) -> None:
+    """A single file has no other author to whom its fault could be reported."""
     (folder / "faulty.py").write_text(source)
     with running_host(settings={"plugins_dir": str(folder)}, distributions=[]) as host:
         (faulty,) = host.host.view.plugins
@@ -185,8 +185,8 @@ def test_whoever_reads_of_a_faulty_single_file_is_told_to_mend_it(folder: Path, 
     assert "plugins --why" not in (faulty.reason or ""), "which looks at no file without --dev"
 
 
-def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:
-    """One of the two serves, and the other says why it does not, as of two distributions."""
+def test_a_file_with_the_name_of_an_installed_plugin_is_reported(folder: Path) -> None:
+    """One of the two serves, and the other gives the reason, as for two distributions."""
     plugins = folder / "plugins"
     plugins.mkdir()
     (plugins / "base.py").write_text(saying("1", "/file"))
@@ -202,10 +202,10 @@ def test_a_file_of_an_installed_plugins_name_is_reported(folder: Path) -> None:
     ("folder", "address", "told"),
     [("nowhere", "127.0.0.1", "there is no folder"), (".", "0.0.0.0", "not served while others can reach 0.0.0.0")],
 )
-def test_single_files_that_are_not_looked_at_are_told(folder: str, address: str, told: str, tmp_path: Path) -> None:
-    """A folder that isn't there, and one whose files others could reach, is a warning."""
+def test_ignored_single_files_are_reported(folder: str, address: str, told: str, tmp_path: Path) -> None:
+    """A missing folder is a warning, and so is a folder whose files others can change."""
     settings = tmp_path / "plughost.toml"
     settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
-    (warning,) = Discovery(list).look(read_settings(settings), dev=True).warnings
+    (warning,) = Discovery(list).discover(read_settings(settings), dev=True).warnings
     assert warning.startswith("plugins_dir: ")
     assert told in warning

@@ -1,4 +1,4 @@
-"""Discovery: what is installed, in which order, and what its metadata already tells."""
+"""Discovery: the installed plugins, their order, and the problems that metadata alone reveals."""
 
 from __future__ import annotations
 
@@ -48,29 +48,29 @@ def names(*distributions: metadata.Distribution) -> list[str]:
 
 
 def test_plugins_are_sorted_by_name() -> None:
-    """Whatever order the metadata comes in, plugins are sorted by name."""
+    """Plugins are sorted by name, whatever the order of the metadata."""
     assert names(dist("c"), dist("a"), dist("b")) == ["a", "b", "c"]
 
 
-def test_a_plugin_stands_after_what_it_depends_on() -> None:
-    """A dependency comes first, and what doesn't depend on anything keeps its place by name."""
+def test_a_plugin_comes_after_its_dependencies() -> None:
+    """A dependency comes first; a plugin without dependencies keeps its place by name."""
     assert names(dist("a", "plughost-z"), dist("b"), dist("z")) == ["b", "z", "a"]
 
 
 def test_a_dependency_through_a_library_counts(tmp_path: Path) -> None:
-    """A plugin depends on one that a library of it requires, however its name is written."""
+    """A plugin depends on a plugin that one of its libraries requires, however the name is spelt."""
     found = discover([dist("a", "Some.Library"), library(tmp_path, "some-library", "PlugHost_Z"), dist("z")])
     assert [(each.name, each.requires) for each in found] == [("z", ()), ("a", ("z",))]
 
 
-def test_a_requirement_for_another_platform_or_extra_is_none() -> None:
-    """Markers are evaluated: what holds elsewhere, or for an extra, is not missing here."""
+def test_a_requirement_for_another_platform_or_extra_is_ignored() -> None:
+    """Markers are evaluated: a requirement for another platform or for an extra is not missing here."""
     found = discover([dist("a", "nothing; sys_platform == 'amiga'", "nothing; extra == 'more'")])
     assert found[0].problem is None
 
 
-def test_an_extra_that_is_asked_for_counts(tmp_path: Path) -> None:
-    """A plugin depends on what an extra of its library adds, where it asks for that extra."""
+def test_a_requested_extra_counts(tmp_path: Path) -> None:
+    """A plugin that requests an extra of its library depends on what that extra requires."""
     extras = library(
         tmp_path, "lib", "plughost-y; extra == 'less'", "plughost-z; extra == 'more'", "plughost-x; os_name != ''"
     )
@@ -79,13 +79,13 @@ def test_an_extra_that_is_asked_for_counts(tmp_path: Path) -> None:
     assert [each.name for each in Environment([extras]).requirements("lib", "more")] == ["plughost-z"]
 
 
-def test_an_installed_pre_release_fits() -> None:
-    """A requirement is met by a pre-release, since it is what is installed."""
+def test_an_installed_pre_release_meets_a_requirement() -> None:
+    """A requirement accepts a pre-release, since that is what is installed."""
     assert discover([dist("a", "plughost-z>=1"), dist("z", version="2.0b1")])[1].unmet is None
 
 
-def test_who_lacks_what_is_named_as_it_writes_itself(tmp_path: Path) -> None:
-    """A library that lacks something is named by its own name, a plugin's own distribution by `it`."""
+def test_a_missing_requirement_names_who_requires_it(tmp_path: Path) -> None:
+    """A library appears under its own name, a plugin's own distribution as `it`."""
     (found,) = discover([dist("a", "some-library"), library(tmp_path, "Some.Library", "ghost")])
     assert found.unmet == "Some.Library requires ghost, and it is not installed"
 
@@ -101,14 +101,14 @@ two = several:two
 
 
 def test_a_distribution_may_bring_several_plugins(tmp_path: Path) -> None:
-    """Each is found under its own entry point, and they don't depend on one another."""
+    """Each plugin has its own entry point, and they don't depend on each other."""
     write_package(tmp_path, "several", {}, entry_points=SEVERAL)
     found = [(each.name, each.entry_point.value, each.requires, each.problem) for each in in_folder(tmp_path)]
     assert found == [("one", "several:one", (), None), ("two", "several:two", (), None)]
 
 
 def test_a_name_for_two_objects_is_refused(tmp_path: Path) -> None:
-    """A distribution that names two objects for one plugin is told both."""
+    """The reason names both objects of a distribution that declares one plugin name twice."""
     twice = f"{plugin_entry('one', 'several:one')}one = several:other\n"
     write_package(tmp_path, "several", {}, entry_points=twice)
     (found,) = {each.problem for each in in_folder(tmp_path)}
@@ -116,13 +116,13 @@ def test_a_name_for_two_objects_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_plugin_never_depends_on_itself() -> None:
-    """Of two distributions that bring it, one may require the other."""
+    """Of two distributions with the same plugin, one may require the other."""
     found = discover([dist("same", "b-second", distribution="a-first"), dist("same", distribution="b-second")])
     assert [each.requires for each in found] == [(), ()]
 
 
-def test_what_was_to_be_a_plugin_is_told(tmp_path: Path) -> None:
-    """Named as plugins are, made for the host, without an entry point and of no use to others: probably a mistake."""
+def test_a_distribution_that_lacks_its_entry_point_is_reported(tmp_path: Path) -> None:
+    """It is named like a plugin, requires the host, has no entry point, and nothing requires it: probably a mistake."""
     write_package(tmp_path, "plughost-lost", {}, requires=["plughost"])
     write_package(tmp_path, "plughost-tool", {})
     write_package(tmp_path, "plughost-base", {}, requires=["plughost"])
@@ -133,8 +133,8 @@ def test_what_was_to_be_a_plugin_is_told(tmp_path: Path) -> None:
     assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (told,)
 
 
-def test_circles_are_sorted_by_name() -> None:
-    """Distributions that require each other are taken by name, and both serve."""
+def test_a_cycle_of_requirements_is_sorted_by_name() -> None:
+    """Distributions that require each other are sorted by name, and both serve."""
     found = discover([dist("b", "plughost-a"), dist("a", "plughost-b")])
     assert [(each.name, each.problem) for each in found] == [("a", None), ("b", None)]
 
@@ -147,8 +147,8 @@ def test_circles_are_sorted_by_name() -> None:
         ("plughost>=99", "it requires plughost>=99, and "),
     ],
 )
-def test_what_metadata_already_tells_is_told_before_import(requires: str, told: str) -> None:
-    """A missing or too old dependency, the host among them, blocks the plugin before it is imported."""
+def test_a_dependency_problem_is_reported_before_import(requires: str, told: str) -> None:
+    """A missing or too old dependency, such as the host, blocks the plugin before its import."""
     installed = [
         plugin_distribution("a", AssertionError("it was imported"), requires=[requires]),
         dist("z"),
@@ -160,13 +160,13 @@ def test_what_metadata_already_tells_is_told_before_import(requires: str, told: 
 
 
 def test_two_distributions_of_one_plugin_name() -> None:
-    """Of two distributions that bring a plugin of one name, the first by name serves; the other is told why not."""
+    """The distribution that sorts first serves; the other gives the reason why it doesn't."""
     first = dist("same", distribution="a-first")
     second = plugin_distribution("same", AssertionError("it was imported"), distribution="b-second")
     with running_host(distributions=[second, first]) as host, host.client() as client:
         assert client.get("/same").status_code == 200
         assert host.host.generation is not None
-        other = host.host.generation.registry.entries[1]
+        other = host.host.generation.registry.records[1]
         assert "the distribution a-first already brings a plugin of this name" in str(other.failure)
 
 
@@ -177,13 +177,13 @@ def test_bad_names_are_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["serve", "plugins", "status"])
-def test_a_plugin_may_not_be_called_like_a_command_of_the_host(name: str) -> None:
-    """`plughost serve` is the host's: a plugin of that name fails, and is told so."""
+def test_a_plugin_may_not_have_the_name_of_a_host_command(name: str) -> None:
+    """`plughost serve` belongs to the host: a plugin of that name fails with this reason."""
     assert f"`plughost {name}` is a command of the host" in str(discover([dist(name)])[0].problem)
 
 
 def test_the_first_of_two_installations_counts(tmp_path: Path) -> None:
-    """Of one distribution in two folders, as of an editable install beside a copy, the first of sys.path counts."""
+    """If a distribution is in two folders, such as an editable install and a copy, the first on `sys.path` counts."""
     for version, folder in (("2.0", tmp_path / "first"), ("1.0", tmp_path / "second")):
         write_package(folder, "twice", {}, version=version, entry_points=plugin_entry("twice", "twice:plugin"))
     both = [str(tmp_path / "first"), str(tmp_path / "second")]
@@ -212,10 +212,10 @@ BROKEN: dict[str, dict[str, bytes]] = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_broken_metadata_of_one_distribution_harms_no_other(
+def test_broken_metadata_of_one_distribution_affects_no_other(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a dist-info folder holds, the plugins of the others are found and serve."""
+    """Whatever a dist-info folder contains, the other distributions' plugins are found and serve."""
     broken = tmp_path / "broken-1.dist-info"
     broken.mkdir()
     for file, content in BROKEN[what].items():

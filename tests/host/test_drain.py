@@ -1,4 +1,4 @@
-"""The drain: what plugins are told of it, whom a reload waits for, and what it says of what it cut off."""
+"""The drain: how plugins learn of it, what a reload waits for, and how it reports cut-off requests."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ each_listener = pytest.mark.parametrize(
 
 
 class Ticks:
-    """A plugin with an endless stream; one that listens ends it when it is told to."""
+    """A plugin with an endless stream; with `listens`, it ends the stream when the drain begins."""
 
     def __init__(self, *, listens: bool = True) -> None:
-        """Have nothing begun."""
+        """Prepare the stream."""
         self.ended = threading.Event()
         self.told: list[str] = []
         self._listens = listens
@@ -55,12 +55,12 @@ class Ticks:
 
     @hookimpl
     def stopping(self, context: Any) -> None:
-        """Take note."""
+        """Record the call."""
         self.told.append("stopping")
 
 
 class Reader:
-    """A client of the stream, in a thread of its own.
+    """A client that reads the stream in its own thread.
 
     Attributes:
         lines: What it has read.
@@ -68,7 +68,7 @@ class Reader:
     """
 
     def __init__(self, host: RunningHost, scheme: str = "http") -> None:
-        """Ask, and return when the first line is there."""
+        """Send the request, and return after the first line."""
         self.lines: list[str] = []
         self.end: str | None = None
         self._thread = threading.Thread(target=self._read, args=(host.client(scheme=scheme),))
@@ -91,7 +91,7 @@ class Reader:
 
 
 def hosting(installed: list[Any], *, engine: str = "waitress", grace_time: float = 300.0) -> Any:
-    """Run a host with some plugins."""
+    """Run a host with the given plugins."""
     settings = {"grace_time": grace_time, "sites": {"main": {"http_engine": engine}}}
     return running_host(distributions=installed, settings=settings)
 
@@ -99,7 +99,7 @@ def hosting(installed: list[Any], *, engine: str = "waitress", grace_time: float
 @each_listener
 @pytest.mark.parametrize("word", ["changed", "removed"])
 def test_a_plugin_ends_its_own_streams_at_a_reload(word: str, scheme: str, engine: str) -> None:
-    """Told that the drain begins, a plugin that leaves or changes ends its endless stream, and nothing is cut off."""
+    """A removed or changed plugin ends its endless stream when the drain begins, and nothing is cut off."""
     ticks, other = Ticks(), Ticks()
     installed = [plugin_distribution("ticks", ticks), plugin_distribution("other", Speaker("other", "/other"))]
     vars(other)["register_routes"] = hookimpl(lambda context: [group_of(other, "/still")])
@@ -115,7 +115,7 @@ def test_a_plugin_ends_its_own_streams_at_a_reload(word: str, scheme: str, engin
 
 @each_listener
 def test_plugins_end_their_own_streams_at_the_stop(scheme: str, engine: str) -> None:
-    """All plugins are told that the drain begins before the host waits for what is in flight."""
+    """`draining` is called for all plugins before the host waits for requests in flight."""
     ticks = Ticks()
     with hosting([plugin_distribution("ticks", ticks)], engine=engine) as host:
         reader = Reader(host, scheme)
@@ -125,8 +125,8 @@ def test_plugins_end_their_own_streams_at_the_stop(scheme: str, engine: str) -> 
 
 
 @each_listener
-def test_a_reload_says_what_it_cut_off_and_after_how_long(scheme: str, engine: str) -> None:
-    """A stream that does not end is cut, visibly; the report has the seconds that were waited, and the setting."""
+def test_a_reload_reports_what_it_cut_off_and_when(scheme: str, engine: str) -> None:
+    """The client sees that its stream was cut off; the report has the seconds waited, and the setting."""
     installed = [plugin_distribution("ticks", Ticks(listens=False)), plugin_distribution("one", Speaker("one", "/one"))]
     with hosting(installed, engine=engine, grace_time=0.25) as host:
         reader = Reader(host, scheme)
@@ -138,8 +138,8 @@ def test_a_reload_says_what_it_cut_off_and_after_how_long(scheme: str, engine: s
         assert reader.join() == "RemoteProtocolError"
 
 
-def test_a_reload_says_so_of_a_site_that_it_closes() -> None:
-    """What is cut off since its site has no plugin any more is in the report, too."""
+def test_a_reload_reports_cut_off_requests_of_a_closed_site() -> None:
+    """The report includes requests that were cut off because their site has no plugin any more."""
     installed = [plugin_distribution("ticks", Ticks(listens=False))]
     with hosting(installed, grace_time=0.25) as host:
         reader = Reader(host)
@@ -149,8 +149,8 @@ def test_a_reload_says_so_of_a_site_that_it_closes() -> None:
         assert reader.join() == "RemoteProtocolError"
 
 
-def test_a_reload_does_not_wait_for_the_streams_of_plugins_that_it_reuses() -> None:
-    """A stream of a plugin that nothing happened to goes on over reloads, until its own plugin leaves."""
+def test_a_reload_does_not_wait_for_streams_of_reused_plugins() -> None:
+    """A stream of an unchanged plugin survives reloads until its own plugin leaves."""
     ticks = Ticks()
     installed = [plugin_distribution("ticks", ticks), plugin_distribution("one", Speaker("one", "/one"))]
     with hosting(installed) as host:
@@ -171,8 +171,8 @@ class Around:
         """Do nothing."""
 
 
-def test_a_reload_waits_for_all_that_middleware_is_around() -> None:
-    """Where a plugin leaves whose middleware is around other plugins' requests, those are waited for as well."""
+def test_a_reload_waits_for_requests_inside_removed_middleware() -> None:
+    """If a removed plugin's middleware surrounds other plugins' requests, the reload waits for those as well."""
     around = Plugin(register_middleware=lambda context: [Middleware(name="around", component=Around(), scope="host")])
     installed = [plugin_distribution("ticks", Ticks()), plugin_distribution("around", around)]
     with hosting(installed, grace_time=0.25) as host:
@@ -183,8 +183,8 @@ def test_a_reload_waits_for_all_that_middleware_is_around() -> None:
         assert reader.join() == "RemoteProtocolError"
 
 
-def test_a_failing_hook_keeps_nobody_from_being_told() -> None:
-    """What `draining` raises is logged and nothing else: other plugins are told, and the stop goes on."""
+def test_a_failing_draining_hook_affects_no_other_plugin() -> None:
+    """An exception of `draining` is only logged: the other plugins are notified, and the stop continues."""
     ticks = Ticks()
 
     def fail(context: Any) -> None:

@@ -1,4 +1,4 @@
-"""A thousand event streams hold no thread each, outlive reloads of other plugins, and end when the drain begins."""
+"""A thousand event streams hold no thread each, survive reloads of other plugins, and end when the drain begins."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ EVENT = b"data: published\n\n"
 
 
 class News:
-    """A plugin with a channel, which does nothing at the drain."""
+    """A plugin with an event channel, which does nothing at the drain."""
 
     def __init__(self) -> None:
         """Open it."""
         self.channel = EventChannel()
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send what is published."""
+        """Send the channel's events."""
         send_events(resp, self.channel)
 
     @hookimpl
@@ -42,15 +42,15 @@ class News:
 
 
 class Reader:
-    """Who reads a stream to its end."""
+    """A client that reads a stream to its end."""
 
     def __init__(self) -> None:
-        """Have read nothing."""
+        """Start with nothing received."""
         self.received = b""
         self.is_whole = False
 
     async def over_http1(self, port: int) -> None:
-        """Read over a connection of its own."""
+        """Read over its own connection."""
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /news HTTP/1.1\r\nHost: localhost\r\n\r\n")
         while not self.is_whole and (part := await reader.read(4096)):
@@ -59,7 +59,7 @@ class Reader:
         writer.close()
 
     async def over_http2(self, client: httpx.AsyncClient) -> None:
-        """Read over a connection that it shares."""
+        """Read over a shared connection."""
         async with client.stream("GET", "/news") as answer:
             async for part in answer.aiter_raw():
                 self.received += part
@@ -69,7 +69,7 @@ class Reader:
 async def begin(
     readers: list[Reader], host: RunningHost, scheme: str, stack: AsyncExitStack
 ) -> list[asyncio.Task[None]]:
-    """Return the tasks of all readers."""
+    """Start all readers, and return their tasks."""
     if scheme == "http":
         return [asyncio.create_task(each.over_http1(host.port())) for each in readers]
     assert host.host.tls is not None
@@ -90,8 +90,8 @@ async def soon(condition: Any) -> None:
 
 
 @pytest.mark.parametrize(("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")])
-def test_a_thousand_streams_outlive_a_reload_and_end_at_the_drain(scheme: str, engine: str) -> None:
-    """They take a few threads in all, each gets what is published after a reload, and each ends whole at the stop."""
+def test_a_thousand_streams_survive_a_reload_and_end_at_the_drain(scheme: str, engine: str) -> None:
+    """All use only a few threads, receive an event published after a reload, and end complete at the stop."""
     news, readers = News(), [Reader() for _ in range(STREAMS)]
     installed = [plugin_distribution("news", news), plugin_distribution("other", Speaker("other", "/other"))]
 
@@ -120,7 +120,7 @@ def test_a_thousand_streams_outlive_a_reload_and_end_at_the_drain(scheme: str, e
 @pytest.mark.parametrize(("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")])
 @pytest.mark.parametrize("word", ["changed", "removed"])
 def test_streams_of_a_plugin_that_leaves_end_with_it(word: str, scheme: str, engine: str) -> None:
-    """The plugin does nothing for it: its streams end whole, with what was published before."""
+    """Without help of the plugin, its streams end complete, with all events published before."""
     news, readers = News(), [Reader() for _ in range(10)]
     installed = [plugin_distribution("news", news), plugin_distribution("other", Speaker("other", "/other"))]
 

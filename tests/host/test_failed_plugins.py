@@ -1,4 +1,4 @@
-"""What a failed, blocked or skipped plugin takes with it, and what it doesn't."""
+"""How a failed, blocked or skipped plugin affects the others."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from plughost.testing import plugin_distribution, running_host
 
 
 class Guarded:
-    """A plugin that can't serve without an authenticator; each instance may be asked once."""
+    """A plugin that requires an authenticator; its hooks may be called once per instance."""
 
     made: ClassVar[list[Guarded]] = []
 
     def __init__(self) -> None:
-        """Take note."""
+        """Record the instance."""
         self.made.append(self)
         self.asked = 0
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
-        """Mount what needs it."""
+        """Mount a resource that needs the authenticator."""
         self.asked += 1
         if context.authenticator is None:
             raise PluginError("nobody names principals", "Install an authenticator.")
@@ -56,7 +56,7 @@ class Guarded:
     ids=["conflict", "later hook", "earlier hook"],
 )
 def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[str, Any]) -> None:
-    """Who can't do without is asked again, as a new instance, and fails with its own message; the rest serve."""
+    """A plugin that needs it is called again, as a new instance, and fails with its own message; the rest serve."""
     offers = Plugin(register_authenticator=lambda context: lambda request: None, **bad)
     Guarded.made.clear()
     installed = [
@@ -73,12 +73,12 @@ def test_the_authenticator_of_a_plugin_that_fails_later_is_withdrawn(bad: dict[s
     assert [each.asked for each in Guarded.made] == [1, 1]
 
 
-def test_of_two_authenticators_the_first_is_handed_out() -> None:
-    """The second one fails, and who asks for an authenticator is given that of the first."""
+def test_the_first_of_two_authenticators_is_used() -> None:
+    """The second one's plugin fails, and every plugin that needs an authenticator gets the first."""
     given: list[Any] = []
 
     def first(request: Any) -> None:
-        """Name nobody."""
+        """Authenticate nobody."""
 
     def ask(context: PluginContext[Any]) -> list[Any]:
         given.append(context.authenticator)
@@ -95,7 +95,7 @@ def test_of_two_authenticators_the_first_is_handed_out() -> None:
 
 
 def test_dependents_of_a_failed_plugin_are_blocked() -> None:
-    """What requires a failed plugin, directly or not, is blocked with its name, and never asked."""
+    """A plugin that requires a failed plugin, even indirectly, is blocked with its name; its hooks aren't called."""
     asked: list[str] = []
     installed = [
         plugin_distribution("base", ImportError("no module")),
@@ -113,8 +113,8 @@ def test_dependents_of_a_failed_plugin_are_blocked() -> None:
     assert asked == []
 
 
-def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
-    """Those that come after one that is blocked meanwhile are looked at, too."""
+def test_a_plugin_blocked_by_a_conflict_hides_no_other_conflict() -> None:
+    """The host also checks the plugins after one that a conflict has blocked."""
     installed = [
         plugin_distribution("a", Speaker("a")),
         plugin_distribution("b", Speaker("b")),
@@ -126,8 +126,8 @@ def test_a_plugin_that_a_conflict_blocks_hides_no_other_conflict() -> None:
         assert "the prefix /say on site main belongs to a " in reason(host, "d")
 
 
-def test_a_misspelt_setting_of_a_plugin_is_told() -> None:
-    """The reason names the key, the one that was probably meant, and the table to mend."""
+def test_a_misspelt_setting_of_a_plugin_is_reported() -> None:
+    """The reason names the key, the most similar known key, and the table to correct."""
     plugin = Plugin(register_settings=lambda *_: create_model("Settings", limit=(int, 1)))
     settings = {"plugins": {"limited": {"limitt": 2}}}
     with running_host(distributions=[plugin_distribution("limited", plugin)], settings=settings) as host:
@@ -136,7 +136,7 @@ def test_a_misspelt_setting_of_a_plugin_is_told() -> None:
 
 
 def test_the_place_of_a_failure_is_where_the_plugin_raised() -> None:
-    """Of the plugin's own frames the innermost is named, with its line, and none of the host's."""
+    """The innermost of the plugin's own frames is named, with its line; frames of the host are not."""
 
     def outer(context: PluginContext[Any]) -> list[RouteGroup]:
         return inner()
@@ -168,10 +168,10 @@ MISTAKES: Final = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_in_a_module_of_a_plugin_is_named_with_its_place(
+def test_the_failure_names_the_faulty_line_of_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The place is the line that the author mends, not one of a library or of the module that imported it."""
+    """It is the line that the author must correct, not a library's or that of the importing module."""
     source, told = MISTAKES[name]
     package = name.replace("-", "_")
     parts = f'"""Parts."""\n{source.replace("{package}", package)}'
@@ -184,8 +184,8 @@ def test_a_mistake_in_a_module_of_a_plugin_is_named_with_its_place(
         assert told.replace("{package}", package) in reason(host, name)
 
 
-def test_the_place_is_named_of_a_plugin_that_is_installed_beside_the_host(tmp_path: Path) -> None:
-    """As pip installs both: what is in the folder that the host is in is not the host's."""
+def test_the_failure_names_the_line_of_a_plugin_beside_the_host(tmp_path: Path) -> None:
+    """In the folder where pip installs both, other files don't belong to the host."""
     (tmp_path / "plughost").symlink_to(Path(plughost.__file__).parent)
     hook = "from plughost import hookimpl\n\n\n@hookimpl\ndef register_routes(context):\n    return 1 / 0\n"
     entry = plugin_entry("planted-beside", "planted_beside")
@@ -198,7 +198,7 @@ def test_the_place_is_named_of_a_plugin_that_is_installed_beside_the_host(tmp_pa
 
 @pytest.mark.parametrize("settings", [{"disabled": ["bad"]}, {}])
 def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
-    """Neither `disabled` nor `without` loads the plugin's entry point, and what requires it is blocked."""
+    """`disabled` and `without` don't load the plugin's entry point, and its dependents are blocked."""
     loaded: list[str] = []
 
     class Loads(Speaker):
@@ -214,8 +214,8 @@ def test_a_skipped_plugin_is_never_imported(settings: dict[str, Any]) -> None:
     assert loaded == []
 
 
-def test_a_skipped_plugin_that_nobody_brings_is_a_warning() -> None:
-    """A misspelt name is told with the nearest one."""
+def test_skipping_an_unknown_plugin_is_a_warning() -> None:
+    """The warning for a misspelt name suggests the most similar one."""
     with running_host(distributions=beside(ImportError("x")), settings={"disabled": ["godo"]}) as host:
         told = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
         assert host.host.generation is not None
@@ -237,22 +237,22 @@ def test_a_skipped_plugin_that_nobody_brings_is_a_warning() -> None:
         ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
     ],
 )
-def test_a_host_that_must_have_a_plugin_refuses_to_start_without(options: dict[str, Any], told: str) -> None:
-    """`strict` and `required` refuse the start, naming the plugin, and no port stays open."""
+def test_a_host_without_a_mandatory_plugin_refuses_to_start(options: dict[str, Any], told: str) -> None:
+    """`strict` and `required` refuse the start, name the plugin, and leave no port open."""
     with pytest.raises(GenerationRefused, match=told), running_host(distributions=beside(ImportError("x")), **options):
         pass
 
 
-def test_a_file_that_a_plugin_may_not_use_is_named() -> None:
-    """It is the operator who mends that, not the plugin's author."""
+def test_a_file_without_permission_is_named() -> None:
+    """The operator must correct this, not the plugin's author."""
     kept = Plugin(register_checks=raising(PermissionError(13, "Permission denied", "/var/lib/plughost/plugins")))
     with running_host(distributions=[plugin_distribution("kept", kept)]) as host:
         told = reason(host, "kept")
     assert told.endswith("Let the user that runs plughost read and write /var/lib/plughost/plugins.")
 
 
-def test_a_store_that_is_asked_for_by_its_name_is_told() -> None:
-    """The declaration is what says which types its operations have, and whose it is."""
+def test_looking_up_a_store_by_its_name_is_reported() -> None:
+    """Only the declaration says which types the store's operations have, and which plugin owns it."""
     asking = Plugin(register_routes=lambda context: context.store("notes"))
     with running_host(distributions=[plugin_distribution("asking", asking)]) as host:
         told = reason(host, "asking")
@@ -269,10 +269,10 @@ def test_a_store_that_is_asked_for_by_its_name_is_told() -> None:
         ("astray-some", "that is no name of a module"),
     ],
 )
-def test_an_entry_point_that_leads_nowhere_is_told(
+def test_an_entry_point_to_nothing_is_reported(
     target: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is missing that could be installed: its own metadata is wrong."""
+    """The plugin's own metadata is wrong; installing something wouldn't help."""
     monkeypatch.syspath_prepend(str(tmp_path))
     files = {"astray_some/__init__.py": ""}
     write_package(tmp_path, "plughost-astray", files, entry_points=plugin_entry("astray", target))
@@ -282,10 +282,10 @@ def test_an_entry_point_that_leads_nowhere_is_told(
     assert told == f"failed: import: its entry point leads to {target}, and {why}. {advice}"
 
 
-def test_what_a_module_misses_while_it_is_imported_is_not_the_entry_points_fault(
+def test_a_missing_import_of_a_module_is_no_fault_of_the_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line that asked for it is named."""
+    """The failure names the importing line."""
     monkeypatch.syspath_prepend(str(tmp_path))
     files = {"asks_in_vain.py": "import os\nos.nothing"}
     write_package(tmp_path, "plughost-asking", files, entry_points=plugin_entry("asking", "asks_in_vain"))
@@ -293,8 +293,8 @@ def test_what_a_module_misses_while_it_is_imported_is_not_the_entry_points_fault
         assert "AttributeError at asks_in_vain.py:2" in reason(host, "asking")
 
 
-def test_what_a_blocked_plugin_would_have_kept_is_free() -> None:
-    """Another plugin gets the table of one that requires a plugin with a conflict."""
+def test_a_blocked_plugin_gives_up_its_claims() -> None:
+    """Another plugin gets the table of a plugin that is blocked by a conflict of its requirement."""
 
     def keeps(name: str, table: str) -> Plugin:
         migrations = resources.files(__package__ or "tests.host")

@@ -1,4 +1,4 @@
-"""Isolation: one bad plugin never takes the host down, and is never silent."""
+"""Isolation: a bad plugin never ends the host, and is always reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BUILD_HOOKS = (
 
 
 class UnspeakableError(Exception):
-    """An exception that can't even be shown."""
+    """An exception whose text can't be obtained."""
 
     def __str__(self) -> str:
         """Fail."""
@@ -49,7 +49,7 @@ class UnspeakableError(Exception):
 
 
 def hook_of(name: str, act: Callable[[], Any]) -> Plugin:
-    """Return a plugin whose hook does something."""
+    """Return a plugin with one hook that calls a function."""
     hooks: dict[str, Callable[..., Any]] = {name: lambda context: act()}
     if name in WITHOUT_CONTEXT:
         hooks = {name: lambda *_: act()}
@@ -67,8 +67,8 @@ ERRORS = [
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_whatever_an_import_raises_the_others_serve(error: BaseException) -> None:
-    """A plugin whose import raises anything at all is reported as failed, and another one answers."""
+def test_an_import_that_raises_anything_fails_alone(error: BaseException) -> None:
+    """The plugin is reported as failed, whatever its import raises, and another one answers."""
     with running_host(distributions=beside(error)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith("failed: import: ")
@@ -76,8 +76,8 @@ def test_whatever_an_import_raises_the_others_serve(error: BaseException) -> Non
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
-def test_whatever_a_hook_raises_the_others_serve(hook: str, error: BaseException) -> None:
-    """A plugin whose hook raises anything at all is reported as failed with the hook, and another one answers."""
+def test_a_hook_that_raises_anything_fails_alone(hook: str, error: BaseException) -> None:
+    """The plugin is reported as failed, with the hook, whatever the hook raises, and another one answers."""
     with running_host(distributions=beside(hook_of(hook, raising(error)))) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith(f"failed: {hook}: ")
@@ -94,14 +94,14 @@ def test_a_failure_names_the_place_in_the_plugin() -> None:
         assert "disable the plugin" in told
 
 
-def test_an_exception_that_can_not_be_shown_is_told_as_that() -> None:
+def test_an_exception_without_a_readable_text_is_reported() -> None:
     """The reason has its type, and says why there is no message."""
     with running_host(distributions=beside(UnspeakableError())) as host:
         assert "UnspeakableError: its message can't be shown" in reason(host, "bad")
 
 
-def test_the_place_is_the_plugins_and_not_the_hosts(tmp_path: Path) -> None:
-    """Where the host raises what a plugin's call asked for, the reason names the line of that call."""
+def test_the_failure_names_the_plugins_line_and_not_the_hosts(tmp_path: Path) -> None:
+    """If the host raises an exception in a plugin's call, the reason names the line of that call."""
     bad = hook_of("register_routes", lambda: write_private(tmp_path / "missing" / "file", b""))
     with running_host(distributions=beside(bad)) as host:
         assert "FileNotFoundError at test_isolation.py:" in reason(host, "bad")
@@ -109,7 +109,7 @@ def test_the_place_is_the_plugins_and_not_the_hosts(tmp_path: Path) -> None:
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """An event that is set when the test is over, so that what waits for it ends."""
+    """An event that is set after the test, so that whatever waits for it ends."""
     event = threading.Event()
     yield event
     event.set()
@@ -126,7 +126,7 @@ def test_a_hook_that_hangs_fails_alone(hook: str, never: threading.Event) -> Non
 
 
 def test_the_reason_of_a_hang_names_the_line_that_hangs(never: threading.Event) -> None:
-    """It is one of the plugin's, whatever library it waits in."""
+    """The line is in the plugin's own code, whatever library waits there."""
 
     def hang() -> None:
         never.wait()
@@ -137,7 +137,7 @@ def test_the_reason_of_a_hang_names_the_line_that_hangs(never: threading.Event) 
 
 
 def test_a_generator_that_hangs_fails_alone(never: threading.Event) -> None:
-    """A hook that yields declarations and hangs between two of them fails as one that doesn't return."""
+    """A hook that yields declarations and hangs between two of them fails like one that never returns."""
 
     def declare() -> Iterator[RouteGroup]:
         yield group_of(Says("one"))
@@ -149,7 +149,7 @@ def test_a_generator_that_hangs_fails_alone(never: threading.Event) -> None:
 
 
 def test_an_import_that_returns_too_late_changes_nothing(never: threading.Event) -> None:
-    """A plugin whose import returns after it was given up is not registered then."""
+    """A plugin whose import returns after its timeout is not registered."""
 
     class Late(Speaker):
         def __init__(self) -> None:
@@ -211,7 +211,7 @@ RUBBISH: dict[str, list[Any]] = {
     ("hook", "rubbish"), [(hook, value) for hook, values in RUBBISH.items() for value in values], ids=str
 )
 def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> None:
-    """A plugin whose hook returns what can't be used is reported as failed, and another one answers."""
+    """A plugin whose hook returns an unusable value is reported as failed, and another one answers."""
     with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "bad").startswith("failed: ")
@@ -229,15 +229,15 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
         ("register_pages", range, "it returned <class 'range'>. Return a list of Page."),
     ],
 )
-def test_what_a_hook_is_to_return_is_told(hook: str, rubbish: Any, told: str) -> None:
-    """The reason names what was returned, and what to return instead."""
+def test_the_failure_says_what_a_hook_must_return(hook: str, rubbish: Any, told: str) -> None:
+    """The reason names the returned value, and what to return instead."""
     with running_host(distributions=beside(hook_of(hook, lambda: rubbish))) as host:
         assert reason(host, "bad") == f"failed: {hook}: {told}"
 
 
 @pytest.mark.parametrize("hook", BUILD_HOOKS)
-def test_a_forgotten_return_is_told(hook: str) -> None:
-    """A hook that returns None fails its plugin, but for `register_authenticator`, where None is an answer."""
+def test_a_forgotten_return_is_reported(hook: str) -> None:
+    """A hook that returns None fails its plugin, except `register_authenticator`, which may return None."""
     with running_host(distributions=beside(hook_of(hook, lambda: None))) as host:
         expected = "active: None" if hook == "register_authenticator" else f"failed: {hook}: it returned None"
         assert reason(host, "bad").startswith(expected)
@@ -262,8 +262,8 @@ def test_a_forgotten_return_is_told(hook: str) -> None:
         (7, "implements no hook"),
     ],
 )
-def test_a_plugin_that_misses_the_hooks_is_told(plugin: object, told: str) -> None:
-    """An unknown hook, an unknown argument and no hook at all are failures that name what is wrong."""
+def test_a_plugin_without_valid_hooks_is_reported(plugin: object, told: str) -> None:
+    """An unknown hook, an unknown argument and the lack of any hook are failures that name the mistake."""
     with running_host(distributions=beside(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert told in reason(host, "bad")
@@ -271,7 +271,7 @@ def test_a_plugin_that_misses_the_hooks_is_told(plugin: object, told: str) -> No
 
 @dataclass
 class Unhashable:
-    """A plugin object that Python can't put into a set."""
+    """A plugin object that has no hash."""
 
     @hookimpl
     def register_checks(self, context: Any) -> list[Check]:
@@ -280,15 +280,15 @@ class Unhashable:
 
 
 @pytest.mark.parametrize("plugin", [Unhashable(), SimpleNamespace(register_checks=Unhashable().register_checks)])
-def test_an_object_of_any_class_may_be_a_plugin_or_fails_alone(plugin: object) -> None:
-    """A plugin object without a hash doesn't keep others from being asked."""
+def test_a_plugin_object_without_a_hash_affects_no_other(plugin: object) -> None:
+    """It serves or fails alone, and the other plugins' hooks are called."""
     with running_host(distributions=beside(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert reason(host, "good") == "active: None"
 
 
 class Async:
-    """What may not be async, since nothing awaits it."""
+    """Functions that may not be async, since nothing awaits them."""
 
     @staticmethod
     async def waits(*_: Any) -> Any:
@@ -302,8 +302,8 @@ class Async:
 
 @pytest.mark.parametrize("hook", [*BUILD_HOOKS, "register_commands", "started", "draining", "stopping"])
 @pytest.mark.parametrize("function", [Async.waits, Async.yields])
-def test_a_hook_that_is_async_fails_its_plugin(hook: str, function: Callable[..., Any]) -> None:
-    """It is told by its name before anything calls it, so that nothing is left that was never awaited."""
+def test_an_async_hook_fails_its_plugin(hook: str, function: Callable[..., Any]) -> None:
+    """The host names it before it calls anything, so no coroutine is left that was never awaited."""
     plugin = Plugin(**{hook: function})
     with running_host(distributions=beside(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
@@ -318,14 +318,14 @@ def test_a_hook_that_is_async_fails_its_plugin(hook: str, function: Callable[...
         ("register_pages", [Page(name="late", title="Late", render=Async.waits)]),  # type: ignore[arg-type] # it is rubbish
     ],
 )
-def test_a_function_that_is_async_fails_its_plugin(hook: str, returned: Any) -> None:
-    """What the host is to call while it serves is told as well."""
+def test_an_async_callback_fails_its_plugin(hook: str, returned: Any) -> None:
+    """The host also names functions that it would call while it serves."""
     with running_host(distributions=beside(hook_of(hook, lambda: returned))) as host:
         assert "is async, and plughost serves WSGI" in reason(host, "bad")
 
 
-def test_two_names_for_one_object_are_told() -> None:
-    """A plugin that was registered already under another name fails; the first serves."""
+def test_one_object_with_two_names_is_reported() -> None:
+    """The first plugin serves; the second fails, since the same object is registered already."""
     both = Speaker("one", "/one")
     with running_host(distributions=[plugin_distribution("a", both), plugin_distribution("b", both)]) as host:
         assert (reason(host, "a"), reason(host, "b")[:6]) == ("active: None", "failed")
@@ -333,8 +333,8 @@ def test_two_names_for_one_object_are_told() -> None:
 
 @pytest.mark.parametrize("hook", ["started", "draining", "stopping"])
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_a_failing_life_cycle_hook_is_noted_and_the_plugin_serves(hook: str, error: BaseException) -> None:
-    """What `started`, `draining` or `stopping` raises is noted as trouble; the plugin serves, and the host stops."""
+def test_a_failing_life_cycle_hook_is_recorded_and_the_plugin_serves(hook: str, error: BaseException) -> None:
+    """An exception of `started`, `draining` or `stopping` is recorded; the plugin serves, and the host can stop."""
     bad = serving(Says("bad"), "/bad")
     vars(bad).update(vars(hook_of(hook, raising(error))))
     with running_host(distributions=beside(bad)) as host:

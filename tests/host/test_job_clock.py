@@ -1,4 +1,4 @@
-"""The clock that jobs go by, where somebody sets it."""
+"""Jobs when somebody sets the system's clock."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_clock_that_was_set_back_holds_no_job_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its next time is one of those to come, also where the host had started in a year far ahead."""
+def test_setting_the_clock_back_delays_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next run is computed from the present time, even if the host started in a year far ahead."""
     runs = Runs()
     plugin = with_jobs(Job(name="hourly", run=runs, cron="0 * * * *"))
     ahead = datetime(2036, 1, 1, tzinfo=UTC)
     with running_host(distributions=[plugin_distribution("a", plugin)], now=ahead) as host:
-        monkeypatch.setattr(host.host.clock, "_began", MORNING)
+        monkeypatch.setattr(host.host.clock, "_start", MORNING)
         host.advance(60)
         until(lambda: job(host).due == MORNING + timedelta(hours=1))
         host.advance(3600)

@@ -1,4 +1,4 @@
-"""Jobs: what plugins do by the clock, each once at a time, through reloads and until the drain."""
+"""Scheduled jobs: each runs once at a time, through reloads and until the drain."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ MORNING = datetime(2026, 3, 28, 4, 0, tzinfo=UTC)
 
 
 class Runs:
-    """A job that keeps when it was due."""
+    """A job that records when it was due."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with no records."""
         self.due: list[datetime] = []
 
     def __call__(self, run: JobRun) -> None:
-        """Keep it."""
+        """Record the due time."""
         self.due.append(run.due)
 
 
 class Holds:
-    """A job that goes on until a test lets it go, or, where it listens, until it is told to end."""
+    """A job that runs until the test releases it, or, if it listens, until it is asked to end."""
 
     def __init__(self, *, listens: bool = False) -> None:
-        """Begin, and hold."""
+        """Start held."""
         self.begun, self.ended, self.go = threading.Semaphore(0), threading.Event(), threading.Event()
         self.listens = listens
 
     def __call__(self, run: JobRun) -> None:
-        """Go on."""
+        """Run until released."""
         self.begun.release()
         if self.listens:
             run.wait(60)
@@ -56,30 +56,30 @@ class Holds:
 
 
 class HoldsRequest:
-    """A resource that answers when a test lets it."""
+    """A resource that answers when the test releases it."""
 
     def __init__(self) -> None:
-        """Begin, and hold."""
+        """Start held."""
         self.begun, self.go = threading.Event(), threading.Event()
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Answer then."""
+        """Answer after the release."""
         self.begun.set()
         self.go.wait(60)
 
 
 class Changing:
-    """A plugin that each reload changes, by its settings."""
+    """A plugin that changes at each reload through its settings."""
 
     def __init__(self, declare: Callable[[], Job]) -> None:
-        """Take what declares its job, which is called anew each time."""
+        """Store the function that declares its job; each reload calls it again."""
         self.plugin = Plugin(
             register_jobs=lambda context: [declare()], register_routes=lambda context: [group_of(Says("hello"))]
         )
         self._limit = 1000
 
     def reload(self, host: RunningHost) -> None:
-        """Change it."""
+        """Change the settings and reload."""
         file = host.host.settings.file
         assert file is not None
         self._limit += 1
@@ -100,8 +100,8 @@ def job(host: RunningHost) -> JobView:
     return found
 
 
-def test_a_job_runs_every_so_often_and_at_the_start() -> None:
-    """It is due at the start, and then at the end of each period, with no drift."""
+def test_a_job_runs_at_the_start_and_in_each_period() -> None:
+    """It is due at the start and at the end of each period, without drift."""
     runs = Runs()
     plugin = with_jobs(Job(name="sweep", run=runs, every=60, at_start=True))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
@@ -120,13 +120,13 @@ def test_a_job_runs_every_so_often_and_at_the_start() -> None:
     ("every", "told"),
     [(86400, "every day"), (7200, "every 2 hours"), (90, "every 90 s"), (0.5, "every 0.5 s"), (1, "every 1 s")],
 )
-def test_an_interval_is_told_in_its_largest_unit(every: float, told: str) -> None:
-    """A person reads hours, not thousands of seconds."""
+def test_an_interval_is_shown_in_its_largest_unit(every: float, told: str) -> None:
+    """People read hours more easily than thousands of seconds."""
     assert Job(name="sweep", run=print, every=every).schedule == told
 
 
-def test_a_cron_time_is_that_of_its_time_zone() -> None:
-    """Summer time begins between two days: the clock on the wall shows the same, and UTC doesn't."""
+def test_a_cron_time_follows_its_time_zone() -> None:
+    """When summer time begins, the local time of the run stays the same, and its UTC time changes."""
     runs = Runs()
     plugin = with_jobs(Job(name="report", run=runs, cron="30 4 * * *", timezone="Europe/Berlin"))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
@@ -136,8 +136,8 @@ def test_a_cron_time_is_that_of_its_time_zone() -> None:
     assert runs.due == [datetime(2026, 3, 29, 2, 30, tzinfo=UTC), datetime(2026, 3, 30, 2, 30, tzinfo=UTC)]
 
 
-def test_one_that_still_runs_is_not_run_beside_itself() -> None:
-    """Due three times meanwhile, it runs once more when it has ended, and tells what it missed."""
+def test_a_running_job_is_not_started_again() -> None:
+    """If it was due three times meanwhile, it runs once more after it has ended, and reports the missed runs."""
     holds = Holds()
     plugin = with_jobs(Job(name="slow", run=holds, every=10))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
@@ -153,8 +153,8 @@ def test_one_that_still_runs_is_not_run_beside_itself() -> None:
         assert not holds.begun.acquire(blocking=False)
 
 
-def test_what_a_job_raises_is_told_and_it_goes_on() -> None:
-    """A failure shows in the view, in the events and in the health, until a run ends well."""
+def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
+    """A failure is in the view, the events and the health until a run succeeds."""
     trouble: list[Exception] = [ValueError("no disk")]
     told: list[Any] = []
 
@@ -182,7 +182,7 @@ def test_what_a_job_raises_is_told_and_it_goes_on() -> None:
 
 
 def test_requests_are_answered_while_all_jobs_of_a_plugin_run() -> None:
-    """One thread of the plugin's share is left to them, and what else is due waits for one that ends."""
+    """Jobs leave one thread of the plugin's share to requests; a further due job waits until another ends."""
     holds = Holds()
     plugin = with_jobs(*(Job(name=f"job{number}", run=holds, at_start=True) for number in range(3)))
     share = {"requests": {"plugin_threads": 3}}
@@ -195,8 +195,8 @@ def test_requests_are_answered_while_all_jobs_of_a_plugin_run() -> None:
         assert holds.begun.acquire(timeout=30)
 
 
-def test_a_job_is_told_of_the_drain_and_ends_before_the_plugin_does() -> None:
-    """`stopping` comes when no job runs any more, and the stop waits for that."""
+def test_a_job_ends_at_the_drain_before_its_plugin_stops() -> None:
+    """The host asks the job to end, and calls `stopping` only when no job runs any more."""
     holds = Holds(listens=True)
     order: list[bool] = []
     plugin = with_jobs(
@@ -207,8 +207,8 @@ def test_a_job_is_told_of_the_drain_and_ends_before_the_plugin_does() -> None:
     assert order == [True]
 
 
-def test_a_reload_goes_on_with_jobs_of_reused_plugins_and_ends_those_of_others() -> None:
-    """The beat goes on, once each time; the job of a plugin that went is told to end, and gone."""
+def test_a_reload_keeps_jobs_of_reused_plugins_and_ends_others() -> None:
+    """The schedule continues with one run each time; the job of a removed plugin is asked to end, and is gone."""
     runs, holds = Runs(), Holds(listens=True)
     leaving = plugin_distribution(
         "b", Plugin(register_jobs=lambda context: [Job(name="long", run=holds, at_start=True)])
@@ -226,8 +226,8 @@ def test_a_reload_goes_on_with_jobs_of_reused_plugins_and_ends_those_of_others()
     assert [(due - MORNING).total_seconds() for due in runs.due] == [*range(1, 21)]
 
 
-def test_a_changed_plugin_takes_its_beat_over(tmp_path: Path) -> None:
-    """Asked again since its settings changed, it runs its own function from then on, when it was due anyway."""
+def test_a_changed_plugin_keeps_the_schedule(tmp_path: Path) -> None:
+    """After a change of its settings, the new function runs from then on, at the times already due."""
     made: list[Runs] = []
 
     class Sweeps:
@@ -251,8 +251,8 @@ def test_a_changed_plugin_takes_its_beat_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("when", [{"every": 60.0}, {"cron": "* * * * *"}])
-def test_every_beat_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
-    """None is lost, whether runs are short, take many beats, fail, or are ended by a reload of their plugin."""
+def test_every_due_run_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
+    """None is lost if runs are short, overlap later due times, fail, or end by a reload of their plugin."""
     held = threading.Event()
 
     def work(run: JobRun) -> None:
@@ -287,8 +287,8 @@ def test_every_beat_is_run_or_counted_as_missed(when: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("rarer", [{"every": 90.0}, {"cron": "0 * * * *"}])
 @pytest.mark.parametrize("when", [{"every": 60.0}, {"cron": "* * * * *"}])
-def test_beats_that_were_due_are_counted_when_the_beat_changes(when: dict[str, Any], rarer: dict[str, Any]) -> None:
-    """What a run was in the way of is missed, though the new version is due at other times."""
+def test_missed_runs_are_counted_when_the_schedule_changes(when: dict[str, Any], rarer: dict[str, Any]) -> None:
+    """Due times during a run count as missed, even if the new version has another schedule."""
     holds = Holds(listens=True)
     beats = iter([when, rarer])
     changing = Changing(lambda: Job(name="work", run=holds, **next(beats)))
@@ -301,7 +301,7 @@ def test_beats_that_were_due_are_counted_when_the_beat_changes(when: dict[str, A
 
 
 def migrations_of(folder: Path, steps: int) -> Path:
-    """Return a folder with so many migrations for PostgreSQL and SQLite."""
+    """Return a folder with the given number of migrations for PostgreSQL and SQLite."""
     for dialect in ("postgresql", "sqlite"):
         (folder / str(steps) / dialect).mkdir(parents=True)
         for number in range(1, steps + 1):
@@ -311,7 +311,7 @@ def migrations_of(folder: Path, steps: int) -> Path:
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
 def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: Path) -> None:
-    """The new version's job runs at the beat, with a store of a newer schema, while the old one still answers."""
+    """The new version's job runs on time, on a store with a newer schema, while the old version still answers."""
     holds, first, second = HoldsRequest(), Runs(), Runs()
 
     def version(runs: Runs, number: int) -> Plugin:
@@ -348,7 +348,7 @@ def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: P
 
 
 def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
-    """The second takes over when the first stops, and one for each host runs on both."""
+    """The second host takes over when the first stops; a job that is meant for each host runs on both."""
 
     def plugin(runs: Runs, alone: Runs) -> Plugin:
         jobs = [Job(name="one", run=runs, every=1), Job(name="each", run=alone, every=1, each_host=True)]
@@ -386,7 +386,7 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
         ({"every": 1, "name": "a b"}, "a name is made of"),
     ],
 )
-def test_a_job_that_can_not_run_is_refused(given: dict[str, Any], told: str) -> None:
+def test_a_job_that_cannot_run_is_refused(given: dict[str, Any], told: str) -> None:
     """The plugin fails, and the reason names the job and what to do."""
     plugin = with_jobs(Job(**{"name": "odd", "run": Runs(), **given}))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)]) as host:

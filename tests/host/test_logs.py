@@ -1,4 +1,4 @@
-"""Logs: a line for each event, whatever is in it, and never an error of the log's own."""
+"""Logs: one line for each event, whatever its values, and logging never raises."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> None:
-    """The log names the plugin, the hook and why; the plugin goes on serving."""
+    """The log names the plugin, the hook and the reason; the plugin continues to serve."""
 
     def started(context: object) -> None:
         raise LookupError("no lamp")
@@ -46,7 +46,7 @@ def test_a_hook_that_fails_while_the_host_serves_is_logged(tmp_path: Path) -> No
 
 
 def test_a_plugin_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
-    """It has the plugin's label, its state and the reason; a traceback where there is one, also of a migration."""
+    """The line has the plugin's label, state, reason and, if there is one, the traceback, even of a migration."""
     (tmp_path / "sqlite").mkdir()
     (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT nonsense FROM nowhere;")
     store = Store(name="kept", migrations=tmp_path, tables=())
@@ -68,8 +68,8 @@ def test_a_plugin_that_does_not_serve_is_one_line(tmp_path: Path) -> None:
     assert "exception" not in told[1]
 
 
-def test_what_a_plugin_logs_during_a_request_names_it(tmp_path: Path) -> None:
-    """Its lines have the id that the client gets; what it logs outside of a request has none."""
+def test_lines_that_a_plugin_logs_have_the_request_id(tmp_path: Path) -> None:
+    """They have the id that the client receives; lines logged outside of a request have none."""
 
     class Shop:
         def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -105,7 +105,7 @@ class Broken(io.StringIO):
 @pytest.mark.parametrize("value", ["text", "\ud800", 2**80, {1: 2, (3, 4): 5}, object(), b"\xff", "a\nb", None])
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_any_value_is_logged(form: str, value: object) -> None:
-    """Lone surrogates, giant numbers and unknown objects make a line like any other; JSON is one line each."""
+    """Lone surrogates, giant numbers and unknown objects are logged like any other value, in JSON on one line."""
     stream = io.StringIO()
     make_logger(LogSettings(format=form), stream).info("event", value=value)
     assert "event" in stream.getvalue()
@@ -115,7 +115,7 @@ def test_any_value_is_logged(form: str, value: object) -> None:
 
 
 def test_an_exception_has_its_traceback() -> None:
-    """An exception is logged with where it was raised."""
+    """The log shows where an exception was raised."""
     stream = io.StringIO()
     try:
         raise ValueError("why \ud800")
@@ -125,8 +125,8 @@ def test_an_exception_has_its_traceback() -> None:
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
-def test_a_stream_that_fails_harms_nobody(form: str) -> None:
-    """A full disk or a closed pipe loses lines, and raises nothing where they are logged."""
+def test_a_failing_stream_raises_nothing(form: str) -> None:
+    """On a full disk or a closed stream, lines are lost, and logging raises nothing."""
     logger = make_logger(LogSettings(format=form), Broken())
     logger.info("event")
     closed = io.StringIO()
@@ -134,8 +134,8 @@ def test_a_stream_that_fails_harms_nobody(form: str) -> None:
     make_logger(LogSettings(format="json"), closed).info("event")
 
 
-def test_a_pipe_that_nobody_reads_harms_nobody() -> None:
-    """A closed pipe loses lines, and raises nothing where they are logged."""
+def test_a_closed_pipe_raises_nothing() -> None:
+    """Lines to a closed pipe are lost, and logging raises nothing."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as pipe:
@@ -143,7 +143,7 @@ def test_a_pipe_that_nobody_reads_harms_nobody() -> None:
 
 
 def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
-    """Each line stands in the file as it was logged, whoever else logs at that time."""
+    """Lines that threads log at the same time are never mixed."""
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8") as stream, ThreadPoolExecutor(8) as pool:
         logger = make_logger(LogSettings(format="json"), stream)
@@ -152,13 +152,13 @@ def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
     assert sorted(row["number"] for row in rows) == list(range(1000))
 
 
-def test_a_silent_logger_binds_and_logs_as_any_does() -> None:
-    """A hook that binds or logs by whatever method is looked at as it is served."""
+def test_a_silent_logger_has_the_methods_of_any_logger() -> None:
+    """A hook may bind values or log by any method during a preview."""
     silent_logger().bind(a=1).try_unbind("a").warn("event %s", 1, b=2)
 
 
 def test_less_severe_lines_are_left_out() -> None:
-    """The level is the least severe that is logged."""
+    """The level is the lowest severity that is logged."""
     stream = io.StringIO()
     logger = make_logger(LogSettings(format="json", level="warning"), stream)
     logger.info("quiet")
@@ -168,7 +168,7 @@ def test_less_severe_lines_are_left_out() -> None:
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_traceback_holds_no_local_variables(form: str) -> None:
-    """Passwords and tokens stand in local variables; where an exception was raised is told without them."""
+    """Passwords and tokens may be in local variables; the log shows the place of an exception without them."""
     stream = io.StringIO()
 
     def log_in(password: str) -> None:
@@ -184,7 +184,7 @@ def test_a_traceback_holds_no_local_variables(form: str) -> None:
 
 @pytest.mark.parametrize(("form", "level", "lines"), [("json", "info", 1), ("text", "info", 1), ("json", "warning", 0)])
 def test_a_request_is_a_line_of_the_level_info(form: Literal["json", "text"], level: str, lines: int) -> None:
-    """It is as other lines are, though it is written in fewer steps, and left out where those are."""
+    """It looks like any other line, although a faster path writes it, and the level filters it as well."""
     stream = io.StringIO()
     logger = make_logger(LogSettings.model_validate({"format": form, "level": level}), stream)
     speaker = plugin_distribution("speaker", Speaker("hi"))
@@ -200,7 +200,7 @@ def test_a_request_is_a_line_of_the_level_info(form: Literal["json", "text"], le
 
 
 class Bound:
-    """Binds what the lines of its request are to say."""
+    """Binds values for the log lines of its request."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Bind the header `X-Order`."""
@@ -214,7 +214,7 @@ class Bound:
 
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], tmp_path: Path) -> None:
-    """Together, soon after their responses, each with its own path, id and what its context says."""
+    """Soon after the responses, each request has its line, with its own path, id and bound values."""
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8") as stream:
         logger = make_logger(LogSettings(format=form), stream)
@@ -234,21 +234,21 @@ def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], 
         assert row.get("order") == (f"order-{number}" if number % 2 else None)
 
 
-def test_no_request_is_left_out_of_the_log(tmp_path: Path) -> None:
-    """However many come at once: where more are noted than may wait, a request writes them itself."""
+def test_every_request_is_logged(tmp_path: Path) -> None:
+    """When too many lines are waiting, a request writes them itself."""
     file = tmp_path / "log"
     with file.open("w", encoding="utf-8") as stream:
         log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
         req = Request(falcon.testing.create_environ("/noted"))
         for _ in range(10_000):
             log.process_response(req, falcon.Response(), None, True)
-        assert len(log._noted) < 4097 * 11
+        assert len(log._pending) < 4097 * 11
         log.write()
     assert file.read_text("utf-8").count('"path":"/noted"') == 10_000
 
 
-def test_a_request_that_can_not_be_logged_takes_no_other_along(tmp_path: Path) -> None:
-    """Whoever watches the log may fail, and a plugin's middleware may set what is no status: the others are logged."""
+def test_a_request_that_cannot_be_logged_affects_no_other(tmp_path: Path) -> None:
+    """A subscriber may fail, and a plugin may set an invalid status: the other requests are logged."""
     file = tmp_path / "log"
     lines = Events()
 
@@ -278,7 +278,7 @@ def test_a_request_that_can_not_be_logged_takes_no_other_along(tmp_path: Path) -
 
 
 def test_lines_of_requests_are_whole_in_a_pipe() -> None:
-    """No more is written at once than a pipe takes in one piece, but for a line that is longer by itself."""
+    """Each write is as small as a pipe accepts in one piece, except a line that is longer by itself."""
     written: list[int] = []
 
     class Counting(io.StringIO):
@@ -299,8 +299,8 @@ def test_lines_of_requests_are_whole_in_a_pipe() -> None:
 
 
 @pytest.mark.parametrize(("file", "warned"), [("missing/audit.jsonl", True), ("audit.jsonl", False)])
-def test_an_audit_file_that_cannot_be_written_is_warned_of(tmp_path: Path, file: str, warned: bool) -> None:
-    """A start says it, since the trail then is where nobody looks for it."""
+def test_an_audit_file_that_cannot_be_written_is_a_warning(tmp_path: Path, file: str, warned: bool) -> None:
+    """The start warns, since the audit trail is then where nobody looks for it."""
     with running_host(distributions=[], settings={"log": {"audit": str(tmp_path / file)}}) as host:
         assert host.host.generation is not None
         warnings = [each for each in host.host.generation.warnings if each.startswith("log.audit: ")]

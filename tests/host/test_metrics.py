@@ -1,4 +1,4 @@
-"""Metrics of plugins' own: what they count and what they refuse."""
+"""Plugins' own metrics: what they count and what they refuse."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from plughost import Metrics, PluginError
 from plughost.testing import plugin_distribution, running_host
 
 
-def test_what_is_counted_before_anybody_looks_is_shown() -> None:
-    """A metric counts from the moment it is made, in the hook that makes the resources too, and goes on."""
+def test_a_metric_counts_from_its_creation() -> None:
+    """It counts even in the hook that creates the resources, before anybody reads it."""
     made: list[Any] = []
 
     def register_routes(context: Any) -> Any:
@@ -31,7 +31,7 @@ def test_what_is_counted_before_anybody_looks_is_shown() -> None:
 
 
 def test_series_are_bounded() -> None:
-    """What comes after a thousand combinations of labels is counted as `other`."""
+    """After a thousand combinations of labels, further ones are counted as `other`."""
     metrics = Metrics()
     seen = metrics.counter("seen", "What was seen.", ["name"])
     for number in range(1010):
@@ -52,14 +52,14 @@ def test_series_are_bounded() -> None:
         (lambda metrics: (metrics.counter("seen", ""), metrics.gauge("seen", "")), "makes the metric 'seen' twice"),
     ],
 )
-def test_a_metric_that_can_not_be_shown_is_refused(make: Callable[[Metrics], object], told: str) -> None:
-    """The message names it."""
+def test_a_metric_that_cannot_be_shown_is_refused(make: Callable[[Metrics], object], told: str) -> None:
+    """The message names the metric."""
     with pytest.raises(PluginError, match=told):
         make(Metrics())
 
 
 def test_wrong_labels_are_refused() -> None:
-    """A mistake shows in a test without a plugin that shows metrics, too."""
+    """The mistake appears in a test even without a plugin that shows metrics."""
     seen = Metrics().counter("seen", "", ["name"])
     with pytest.raises(TypeError, match=r"has the labels \('name',\)"):
         seen.add(nmae="x")

@@ -1,4 +1,4 @@
-"""Observers: they are told of every answered request once, and can't get into the way of one."""
+"""Observers receive every answered request once, and can't delay or break one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Fails:
 
 
 class OddStatus:
-    """Answers with the same status in each way that Falcon takes, and with what is none."""
+    """Sends the same status in each form that Falcon accepts, and invalid ones."""
 
     STATUSES: ClassVar[dict[str, Any]] = {
         "number": 202,
@@ -55,12 +55,12 @@ def observing(observe: Observe) -> Plugin:
 
 
 def observers_threads() -> list[str]:
-    """Return the names of the threads that tell observers."""
+    """Return the names of the threads that call observers."""
     return [each.name for each in threading.enumerate() if each.name == "observers"]
 
 
-def test_an_observer_is_told_what_was_asked_and_answered() -> None:
-    """Each request comes with its plugin, route, method, target, status, time, site, protocol and id, in order."""
+def test_an_observer_receives_requests_and_their_answers() -> None:
+    """Each record has plugin, route, method, target, status, time, site, protocol and id, in the order of requests."""
     watcher = Watcher()
     installed = [
         plugin_distribution("watcher", observing(watcher)),
@@ -90,15 +90,15 @@ def test_an_observer_is_told_what_was_asked_and_answered() -> None:
     assert sorted(told) == told
 
 
-def test_a_status_that_cannot_be_sent_counts_as_what_is_sent_instead() -> None:
-    """A status that is none is told as 500."""
+def test_an_invalid_status_counts_as_the_status_sent_instead() -> None:
+    """A record with an invalid status has the code 500."""
     request = RequestRecord(0.0, 0.0, "GET", "/", "nonsense", None, "main", "HTTP/1.1", "x")
     assert request.code == 500
     assert request._replace(status=204).code == 204
 
 
-def test_an_observer_of_times_is_told_how_long_requests_took_that_were_alike() -> None:
-    """It gets the seconds of each request, by plugin, route, method and code, and needs no `observe`."""
+def test_an_observer_of_times_receives_durations_by_kind_of_request() -> None:
+    """It receives the seconds of each request by plugin, route, method and code, and needs no `observe`."""
     found: dict[RequestKind, list[float]] = {}
 
     def observe(times: Mapping[RequestKind, Sequence[float]]) -> None:
@@ -131,8 +131,8 @@ def test_an_observer_of_times_is_told_how_long_requests_took_that_were_alike() -
     assert all(0 < each < 30 for seconds in found.values() for each in seconds)
 
 
-def test_an_observer_may_ask_for_a_few_requests_at_a_time() -> None:
-    """It is told of the first ones, while another is told of every one."""
+def test_an_observer_may_limit_the_requests_it_receives() -> None:
+    """It receives the first ones of each batch, while another observer receives all."""
     few, every = Watcher(), Watcher()
     limited = Plugin(register_observers=lambda context: [Observer(name="few", observe=few, at_most=2)])
     speaker = plugin_distribution("speaker", Speaker("a"))
@@ -151,8 +151,8 @@ def test_an_observer_may_ask_for_a_few_requests_at_a_time() -> None:
     assert [each for each in every.targets if "?" in each] == [f"/say?{number}" for number in range(10)]
 
 
-def test_many_requests_are_counted_at_once_but_shown_once_a_second() -> None:
-    """Where thousands wait, their times are told early; whoever asks for a few requests is told no more often."""
+def test_many_requests_are_counted_early_but_shown_once_a_second() -> None:
+    """When thousands wait, their times are passed on early; an observer with `at_most` isn't called more often."""
     few = Watcher()
     batches: list[Mapping[RequestKind, Sequence[float]]] = []
     observers = [Observer(name="few", observe=few, at_most=2), Observer(name="times", observe_times=batches.append)]
@@ -169,8 +169,8 @@ def test_many_requests_are_counted_at_once_but_shown_once_a_second() -> None:
     assert sum(len(seconds) for batch in batches for seconds in batch.values()) == 12_000
 
 
-def test_catching_up_tells_at_once() -> None:
-    """Whoever shows what observers made of requests need not wait for the second to end."""
+def test_catching_up_calls_observers_at_once() -> None:
+    """A page with observers' results needn't wait until the second ends."""
     watcher = Watcher()
     installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -181,8 +181,8 @@ def test_catching_up_tells_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, SystemExit])
-def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told(error: type[BaseException]) -> None:
-    """The log names plugin and observer; the other observers and the requests go on."""
+def test_an_observer_that_raises_is_logged_and_affects_no_other(error: type[BaseException]) -> None:
+    """The log names plugin and observer; other observers and the requests continue."""
     watcher, log = Watcher(), CapturingLogger()
 
     def fail(requests: tuple[RequestRecord, ...]) -> None:
@@ -201,8 +201,8 @@ def test_an_observer_that_raises_is_logged_and_keeps_nobody_from_being_told(erro
     assert (told.kwargs["plugin"], told.kwargs["observer"]) == ("a-fails", "watcher")
 
 
-def test_an_observer_that_hangs_holds_nobody_up() -> None:
-    """Requests are answered while an observer is busy, and a scrape waits for it for a second at most."""
+def test_an_observer_that_hangs_delays_no_request() -> None:
+    """Requests are answered while an observer is busy, and a scrape waits for it for at most a second."""
     busy, going_on = threading.Event(), threading.Event()
 
     def hang(requests: tuple[RequestRecord, ...]) -> None:
@@ -220,8 +220,8 @@ def test_an_observer_that_hangs_holds_nobody_up() -> None:
         going_on.set()
 
 
-def test_a_reload_loses_and_doubles_nothing() -> None:
-    """Each request is told once: to whom observes when it is told, or to whom did until the reload."""
+def test_a_reload_neither_loses_nor_repeats_requests() -> None:
+    """Each request goes once to the present observers, or to those of before the reload."""
     first, second = Watcher(), Watcher()
     installed = [plugin_distribution("a", observing(first)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -239,8 +239,8 @@ def test_a_reload_loses_and_doubles_nothing() -> None:
     assert (first.targets, second.targets) == (["/say?1"], ["/say?2"])
 
 
-def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
-    """Requests that come as soon as a port is open are told to whoever turns out to observe."""
+def test_requests_before_observers_are_known_are_passed_on() -> None:
+    """Requests that arrive as soon as a port is open go to the observers that are found later."""
     watcher = Watcher()
     installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host:
@@ -249,19 +249,19 @@ def test_what_is_answered_before_observers_are_known_is_told_to_them() -> None:
         answered = RequestLog(host.host.logger, host.host.events)
         app = falcon.App(request_type=Request, middleware=[answered])
         list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
-        answered.hand_to(generation.observers())
+        answered.set_observers(generation.observers())
         answered.catch_up()
-        answered.hand_to({})
+        answered.set_observers({})
         list(Site(site.name, app)(falcon.testing.create_environ("/unobserved"), lambda status, headers: None))
-        answered.note_all()
+        answered.record_all()
         list(Site(site.name, app)(falcon.testing.create_environ("/again"), lambda status, headers: None))
-        answered.hand_to(generation.observers())
-        answered.hand_to({})
+        answered.set_observers(generation.observers())
+        answered.set_observers({})
     assert watcher.targets == ["/early", "/again"]
 
 
-def test_a_reload_that_is_refused_goes_on_telling() -> None:
-    """Where the next generation can't serve, the observers of this one are told as before."""
+def test_after_a_refused_reload_observers_continue() -> None:
+    """If the next generation can't serve, the present observers receive requests as before."""
     watcher = Watcher()
     installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -272,8 +272,8 @@ def test_a_reload_that_is_refused_goes_on_telling() -> None:
         until(lambda: watcher.targets == ["/say?still"])
 
 
-def test_what_was_answered_last_is_told_before_the_host_stops() -> None:
-    """A stop tells the observers of the requests that it drained, and ends their thread."""
+def test_the_last_requests_reach_observers_before_the_host_stops() -> None:
+    """A stop passes on the requests that it drained, and ends the observers' thread."""
     watcher = Watcher()
     installed = [plugin_distribution("watcher", observing(watcher)), plugin_distribution("speaker", Speaker("a"))]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -282,8 +282,8 @@ def test_what_was_answered_last_is_told_before_the_host_stops() -> None:
     until(lambda: not observers_threads())
 
 
-def test_without_observers_nothing_is_noted() -> None:
-    """Where no plugin observes, requests are not noted and no thread runs."""
+def test_without_observers_nothing_is_recorded() -> None:
+    """If no plugin observes, requests are not recorded and no thread runs."""
     with running_host(distributions=[plugin_distribution("speaker", Speaker("a"))]) as host, host.client() as client:
         client.get("/say")
         assert not observers_threads()
@@ -292,8 +292,8 @@ def test_without_observers_nothing_is_noted() -> None:
         assert host.host.request_log.process_response not in app._middleware[2]
 
 
-def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_says_so() -> None:
-    """However many requests wait, those that are kept are bounded, and a warning names who is late."""
+def test_slow_observers_receive_the_first_requests_and_a_warning_is_logged() -> None:
+    """The number of waiting requests is bounded, and the warning names the late observer's plugin."""
     log = CapturingLogger()
     busy, going_on = threading.Event(), threading.Event()
     watcher = Watcher()
@@ -323,8 +323,8 @@ def test_observers_that_fall_behind_are_told_of_the_first_requests_and_the_log_s
     assert told.kwargs["plugins"] == ["slow"]
 
 
-def test_what_is_no_observer_fails_the_plugin() -> None:
-    """A plugin whose hook returns something else, or an observer without a function, fails with the reason."""
+def test_an_invalid_observer_fails_its_plugin() -> None:
+    """The reason says that the hook returned something else, or an observer without a function."""
 
     async def later(requests: tuple[RequestRecord, ...]) -> None:
         """Do nothing."""

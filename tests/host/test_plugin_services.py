@@ -1,4 +1,4 @@
-"""What a host does for its plugins beside serving them: keeps, answers, tells its log, switches, mounts at the root."""
+"""Services of the host for its plugins: kept objects, commands, log subscriptions, switching, routes at the root."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Hello:
 
 
 class Greeting:
-    """A plugin with one group, which the test chooses; every instance notes what was kept before it came."""
+    """A plugin with one group, which the test chooses; each instance records the objects kept before it."""
 
     prefix = "/hello"
     paths: tuple[str, ...] = ("",)
@@ -60,7 +60,7 @@ def _state(host: Host) -> tuple[str, str]:
 
 
 def test_the_root_itself_can_be_a_route() -> None:
-    """A group at / answers there, and nothing below it."""
+    """A group at / answers the root itself, and nothing below it."""
     with running_host(distributions=[plugin_distribution("greeting", _plugin("/"))]) as host, host.client() as client:
         assert client.get("/").text == "hello"
         assert client.get("/other").status_code == 404
@@ -68,14 +68,14 @@ def test_the_root_itself_can_be_a_route() -> None:
 
 
 def test_a_group_at_the_root_has_no_other_path() -> None:
-    """One that would cover a whole site is refused."""
+    """A group at / that would cover a whole site is refused."""
     with running_host(distributions=[plugin_distribution("greeting", _plugin("/", "", "/x"))]) as host:
         state, reason = _state(host.host)
         assert (state, "or / for a route with an empty path" in reason) == ("failed", True)
 
 
 def test_a_plugin_is_switched_off_and_on_while_the_host_runs() -> None:
-    """Disabling is written to the settings file and taken up; enabling undoes that."""
+    """Disabling writes the settings file and takes effect; enabling reverses it."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
         assert host.host.switch("greeting", enabled=False).disabled == ("greeting",)
         assert _disabled(host) == ["greeting"]
@@ -90,8 +90,8 @@ def _disabled(host: RunningHost) -> list[str]:
     return re.findall(r'"(\w+)"', next(line for line in file.read_text().splitlines() if line.startswith("disabled")))
 
 
-def test_who_requires_a_plugin_that_is_switched_off_is_blocked() -> None:
-    """Unlike an edit by hand, the switch goes on without them, and its report names them."""
+def test_dependents_of_a_disabled_plugin_are_blocked() -> None:
+    """Unlike an edit by hand, the command is not refused because of them; its report names them."""
     needy = plugin_distribution("needy", _plugin("/needy"), requires=["plughost-greeting"])
     with running_host(distributions=[plugin_distribution("greeting", Greeting), needy]) as host:
         report = host.host.switch("greeting", enabled=False)
@@ -106,16 +106,16 @@ def test_who_requires_a_plugin_that_is_switched_off_is_blocked() -> None:
         ("greeting", {"required": ["greeting"]}, "The setting required names greeting"),
     ],
 )
-def test_what_cannot_be_switched_off_is_told(name: str, settings: dict[str, Any], message: str) -> None:
-    """A plugin that isn't there or is required stays as it is, with the reason."""
+def test_a_plugin_that_cannot_be_disabled_is_reported(name: str, settings: dict[str, Any], message: str) -> None:
+    """An unknown or required plugin stays as it is, with the reason."""
     with running_host(settings=settings, distributions=[plugin_distribution("greeting", Greeting)]) as host:
         with pytest.raises(CommandError, match=message):
             host.host.switch(name, enabled=False)
         assert _state(host.host)[0] == "active"
 
 
-def test_what_the_command_line_skips_is_not_switched_on() -> None:
-    """The settings file can't undo --without."""
+def test_a_plugin_skipped_on_the_command_line_cannot_be_enabled() -> None:
+    """The settings file can't override --without."""
     with (
         running_host(without=["greeting"], distributions=[plugin_distribution("greeting", Greeting)]) as host,
         pytest.raises(CommandError, match="skipped by --without"),
@@ -123,16 +123,16 @@ def test_what_the_command_line_skips_is_not_switched_on() -> None:
         host.host.switch("greeting", enabled=True)
 
 
-def test_what_is_kept_outlives_the_plugins_instance() -> None:
-    """After disabling and enabling, a new instance finds what the first one kept."""
+def test_kept_objects_survive_the_plugins_instance() -> None:
+    """After disabling and enabling, the new instance finds the objects of the first one."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
         host.host.switch("greeting", enabled=False)
         host.host.switch("greeting", enabled=True)
         assert host.host.view.answer_query("greeting", "size") == {"size": 2}
 
 
-def test_commands_ask_the_plugin_in_the_running_host(tmp_path: Path) -> None:
-    """A context on the same data folder gets the plugin's answer, and an error for what it doesn't take."""
+def test_commands_reach_the_plugin_in_the_running_host(tmp_path: Path) -> None:
+    """A context on the same data folder gets the plugin's answer, or an error for an unknown command."""
     with running_host(data_dir=tmp_path, distributions=[plugin_distribution("greeting", Greeting)]) as host:
         control = Control(tmp_path, {"query": host.host.view.answer_query})
         control.start()
@@ -149,8 +149,8 @@ def test_commands_ask_the_plugin_in_the_running_host(tmp_path: Path) -> None:
             control.stop()
 
 
-def test_whoever_watches_gets_the_lines_of_the_log() -> None:
-    """Each line at or above the log's level comes with all that was logged, and goes to the log as before."""
+def test_a_subscriber_receives_the_lines_of_the_log() -> None:
+    """It gets each line at or above `log.level` with all its fields; the line also goes to the log as before."""
     lines, seen, stream = Events(), list[Event](), io.StringIO()
     logger = make_logger(LogSettings(format="json", level="info"), stream, lines)
     logger.info("unseen")

@@ -1,4 +1,4 @@
-"""What commands are shown of a host that doesn't run, and how a plugin's only command is called."""
+"""Previews for commands without a running host, and the name of a plugin's only command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
-    """A plugin of a host that doesn't run sees sites, plugins and listeners of one that would, and starts nothing."""
+    """A command without a running host sees the sites, plugins and listeners that would serve, and starts nothing."""
     speaker = Speaker("hello")
     file = tmp_path / "plughost.toml"
     file.write_text('address = "::1"\n[sites.main]\nlisteners = ["http"]\nhttp_port = 8123\n')
@@ -41,13 +41,13 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
 @click.argument("word")
 @click.pass_obj
 def tool(context: PluginContext[None], word: str) -> None:
-    """Say a word."""
+    """Print a word."""
     click.echo(f"{context.plugin} {context.host.preview().generation} {word}")
 
 
 @click.command("other")
 def other() -> None:
-    """Do something else."""
+    """Print another word."""
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,14 @@ def other() -> None:
         ((tool, other), ("tool", "tool", "hi"), "tool 1 hi\n"),
     ],
 )
-def test_a_plugins_only_command_is_called_by_the_plugins_name(
+def test_a_plugins_only_command_has_the_plugins_name(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     commands: tuple[click.Command, ...],
     arguments: tuple[str, ...],
     output: str,
 ) -> None:
-    """One command named as its plugin stands for it, with `--config`; where there are more, there is a group."""
+    """A single command with the plugin's name replaces the group, with `--config`; several commands form a group."""
     monkeypatch.chdir(tmp_path)
     Path("other.toml").write_text("")
     installed = [plugin_distribution("tool", Plugin(register_commands=lambda: commands))]

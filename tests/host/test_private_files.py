@@ -1,4 +1,4 @@
-"""Private files: secrets that only their owner reads, and that last."""
+"""Private files: only their owner can read them, and they survive a power cut."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import pytest
 
 
-def test_a_file_has_its_new_content_for_its_owner_only(tmp_path: Path) -> None:
-    """A file is made, or replaced, with mode 0600, and nothing else is left in the folder."""
+def test_only_the_owner_can_read_a_files_new_content(tmp_path: Path) -> None:
+    """A file is created or replaced with mode 0600, and no other file is left in the folder."""
     path = tmp_path / "keys" / "key"
     for content in (b"one", b"two"):
         with locked_folder(path.parent):
@@ -24,7 +24,7 @@ def test_a_file_has_its_new_content_for_its_owner_only(tmp_path: Path) -> None:
 
 
 def test_a_file_and_its_name_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The content is on the disk before the file has its name, and the folder with the name before this returns."""
+    """The content is on the disk before the file gets its name, and the folder is synced before the return."""
     path, synced, fsync = tmp_path / "key", list[tuple[bool, bool]](), os.fsync
 
     def note(descriptor: int) -> None:

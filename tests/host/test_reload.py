@@ -1,4 +1,4 @@
-"""Reload: plugins come and go while the host runs."""
+"""Reload: plugins are added, changed and removed while the host runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_an_unchanged_plugin_keeps_its_memory_while_another_is_added() -> None:
-    """A plugin that nothing happened to is the same object after a reload, and the new one serves."""
+    """An unchanged plugin is the same object after a reload, and the new one serves."""
     installed = [plugin_distribution("one", Speaker("one", "/one"))]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/one").json()["count"] == 1
@@ -32,8 +32,8 @@ def test_an_unchanged_plugin_keeps_its_memory_while_another_is_added() -> None:
         assert client.get("/two").json()["word"] == "two"
 
 
-def test_a_removed_plugin_is_gone_and_told() -> None:
-    """A plugin whose distribution is gone is a clean 404 after a reload, and its `stopping` was called once."""
+def test_a_removed_plugin_is_gone_after_its_stopping_hook() -> None:
+    """After a reload its paths are a clean 404, and its `stopping` was called once."""
     gone = Speaker("two", "/two")
     installed = [plugin_distribution("one", Speaker("one", "/one")), plugin_distribution("two", gone)]
     with running_host(distributions=installed) as host, host.client() as client:
@@ -43,8 +43,8 @@ def test_a_removed_plugin_is_gone_and_told() -> None:
         assert gone.told == ["started", "draining", "stopping"]
 
 
-def test_a_changed_plugin_answers_anew() -> None:
-    """A plugin of another version answers with that version's behaviour after a reload, on the same connection."""
+def test_a_changed_plugin_answers_as_its_new_version() -> None:
+    """After a reload, requests on the same connection get the new version's answers."""
     installed = [plugin_distribution("one", Speaker("old"), version="1.0")]
     with running_host(distributions=installed) as host, host.client() as client:
         assert client.get("/say").json()["word"] == "old"
@@ -54,7 +54,7 @@ def test_a_changed_plugin_answers_anew() -> None:
 
 
 def test_an_upgrade_that_fails_changes_nothing() -> None:
-    """A serving plugin whose next version can't be imported goes on in its old version, with its memory."""
+    """If a serving plugin's next version can't be imported, the old version continues, with its memory."""
     installed = [plugin_distribution("one", Speaker("old"), version="1.0")]
     with running_host(distributions=installed) as host, host.client() as client:
         client.get("/say")
@@ -69,8 +69,8 @@ def test_an_upgrade_that_fails_changes_nothing() -> None:
         assert client.get("/say").json()["word"] == "new"
 
 
-def test_a_new_plugin_that_fails_does_not_keep_others_out() -> None:
-    """A broken newcomer is reported as failed, and a good one that came with it serves."""
+def test_a_new_plugin_that_fails_affects_no_other() -> None:
+    """It is reported as failed, and a good one of the same reload serves."""
     installed = [plugin_distribution("one", Speaker("one", "/one"))]
     with running_host(distributions=installed) as host, host.client() as client:
         installed += [plugin_distribution("bad", SystemExit(3)), plugin_distribution("good", Speaker("good", "/good"))]
@@ -81,8 +81,8 @@ def test_a_new_plugin_that_fails_does_not_keep_others_out() -> None:
         assert client.get("/good").status_code == 200
 
 
-def test_a_plugin_that_failed_is_tried_again_though_nothing_of_it_changed() -> None:
-    """What it lacked may be there now."""
+def test_an_unchanged_failed_plugin_is_tried_again() -> None:
+    """What it lacked may exist now."""
     groups: list[Any] = [7, [group_of(Says("late"))]]
     installed = [plugin_distribution("late", Plugin(register_routes=lambda context: groups.pop(0)))]
     with running_host(distributions=installed) as host:
@@ -93,7 +93,7 @@ def test_a_plugin_that_failed_is_tried_again_though_nothing_of_it_changed() -> N
 
 
 def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
-    """The listeners of a site come and go with the plugins mounted on it."""
+    """The listeners of a site open and close with the plugins mounted on it."""
     installed = [plugin_distribution("one", Speaker("one", "/one"))]
     with running_host(distributions=installed) as host:
         assert {site for site, _ in host.host.ports} == {"main"}
@@ -107,8 +107,8 @@ def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
         assert {site for site, _ in host.host.ports} == {"main"}
 
 
-def test_a_reused_plugin_keeps_all_that_is_known_of_it() -> None:
-    """After reloads, a plugin that nothing happened to shows the load times, trouble and hooks that it had before."""
+def test_a_reused_plugin_keeps_its_facts() -> None:
+    """After reloads, an unchanged plugin shows its earlier load times, problem and hooks."""
 
     def fail(context: Any) -> None:
         raise RuntimeError("no lamp")
@@ -123,7 +123,7 @@ def test_a_reused_plugin_keeps_all_that_is_known_of_it() -> None:
             assert host.host.view.plugins == (before,)
 
 
-def test_the_times_of_a_load_are_parts_of_the_start() -> None:
+def test_load_times_are_parts_of_the_start() -> None:
     """Importing a plugin and calling its hooks takes no longer than the start of its host."""
     begun = perf_counter()
     with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
@@ -132,8 +132,8 @@ def test_the_times_of_a_load_are_parts_of_the_start() -> None:
         assert 0 < sum(one.seconds.values()) < started
 
 
-def test_a_reused_plugin_is_shown_as_it_is_installed_now() -> None:
-    """What discovery finds of it now counts, so that it is blocked with a plugin that it has come to require."""
+def test_a_reused_plugin_is_shown_as_installed_now() -> None:
+    """Present metadata counts, so it is blocked with a plugin that it now requires."""
     installed = [plugin_distribution("one", Speaker("one", "/one")), plugin_distribution("two", Speaker("two", "/two"))]
     with running_host(distributions=installed) as host:
         installed[0] = plugin_distribution("one", Speaker("one", "/one"), requires=["plughost-two"])
@@ -141,8 +141,8 @@ def test_a_reused_plugin_is_shown_as_it_is_installed_now() -> None:
         assert [each.requires for each in host.host.view.plugins if each.name == "one"] == [("two",)]
 
 
-def test_a_changed_plugin_is_known_anew() -> None:
-    """A plugin that is asked again, since its settings changed, shows what that took, and its trouble of now only."""
+def test_a_changed_plugin_shows_new_facts() -> None:
+    """When its settings change, a plugin is called again, and shows new load times and only present problems."""
     reasons = ["no lamp", ""]
 
     def start(context: Any) -> None:
@@ -162,7 +162,7 @@ def test_a_changed_plugin_is_known_anew() -> None:
         assert after.seconds.keys() == before.seconds.keys() - {"import"}
 
 
-def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
+def test_a_plugin_has_the_same_state_everywhere() -> None:
     """Each plugin is in one list of a reload's report, under the state that the host shows for it."""
     installed = [
         plugin_distribution("base", Speaker("base", "/base")),
@@ -194,10 +194,10 @@ def test_a_plugin_has_one_word_wherever_it_is_named() -> None:
 
 
 class Slow(Says):
-    """Answers once it is let."""
+    """Answers after its release."""
 
     def __init__(self, word: str) -> None:
-        """Say a word, later."""
+        """Store the word."""
         super().__init__(word)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
@@ -217,8 +217,8 @@ def in_background(function: Callable[[], Any]) -> tuple[threading.Thread, list[A
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_slow_request_is_answered_by_the_code_it_reached(scheme: str) -> None:
-    """A request in flight is answered by the old code, new ones by the new, and `stopping` comes after it."""
+def test_a_slow_request_is_answered_by_the_code_that_it_reached(scheme: str) -> None:
+    """The old code answers a request in flight and the new code later ones; `stopping` is called after that request."""
     told: list[str] = []
     slow = Slow("old")
     old = serving(slow)
@@ -241,8 +241,8 @@ def test_a_slow_request_is_answered_by_the_code_it_reached(scheme: str) -> None:
         assert told == ["stopping after 1"]
 
 
-def test_two_reloads_at_once_follow_each_other() -> None:
-    """Each of several reloads that are asked for at once makes a generation of its own."""
+def test_concurrent_reloads_run_one_after_another() -> None:
+    """Each of several simultaneous reloads makes its own generation."""
     with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
         running = [in_background(host.host.reload) for _ in range(4)]
         for thread, _ in running:
@@ -250,8 +250,8 @@ def test_two_reloads_at_once_follow_each_other() -> None:
         assert sorted(reports[0].generation for _, reports in running) == [2, 3, 4, 5]
 
 
-def test_a_host_that_stops_reloads_no_more() -> None:
-    """A reload after the stop changes nothing and says so; stopping again changes nothing either."""
+def test_a_stopped_host_reloads_no_more() -> None:
+    """A reload after the stop changes nothing and says so; a second stop changes nothing either."""
     speaker = Speaker("one")
     with running_host(distributions=[plugin_distribution("one", speaker)]) as host:
         host.host.stop()
@@ -269,7 +269,7 @@ def settings_file(host: RunningHost) -> Path:
 
 
 def test_invalid_settings_change_nothing() -> None:
-    """A reload with a settings file that can't be used says why, and the running generation goes on."""
+    """A reload with an unusable settings file says why, and the running generation continues."""
     with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host, host.client() as client:
         file = settings_file(host)
         good = file.read_text()
@@ -284,8 +284,8 @@ def test_invalid_settings_change_nothing() -> None:
         assert client.get("/say").json()["count"] == 1
 
 
-def test_fixed_settings_ask_for_a_restart() -> None:
-    """A changed setting that is read at start only is told, and the rest takes effect."""
+def test_settings_read_at_start_ask_for_a_restart() -> None:
+    """The report names a changed setting that is read at start only, and the rest takes effect."""
     with running_host(distributions=[plugin_distribution("one", Speaker("one"))]) as host:
         file = settings_file(host)
         file.write_text(f"address = '127.0.0.2'\ndisabled = ['one']\n{file.read_text()}")
@@ -301,7 +301,7 @@ class Limits(BaseModel):
 
 
 def limited() -> Plugin:
-    """Return a plugin that says its limit."""
+    """Return a plugin that answers with its limit."""
     return Plugin(
         register_settings=lambda *_: Limits,
         register_routes=lambda context: [group_of(Says(str(context.settings.limit)))],
@@ -309,7 +309,7 @@ def limited() -> Plugin:
 
 
 def test_changed_settings_of_a_plugin_take_effect() -> None:
-    """A plugin whose table changed is asked anew, others keep their memory; an invalid table changes nothing."""
+    """A plugin with a changed table is called again, others keep their memory; an invalid table changes nothing."""
     installed = [plugin_distribution("limited", limited()), plugin_distribution("other", Speaker("other", "/other"))]
     with running_host(distributions=installed) as host, host.client() as client:
         client.get("/other")
@@ -325,8 +325,8 @@ def test_changed_settings_of_a_plugin_take_effect() -> None:
         assert client.get("/say").json()["word"] == "2"
 
 
-def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
-    """Plugins that were reused are asked anew when the authenticator changes."""
+def test_adding_or_removing_an_authenticator_affects_reused_plugins() -> None:
+    """Hooks of reused plugins are called again when the authenticator changes."""
     knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
     offers = Plugin(register_authenticator=lambda context: lambda request: None)
     installed = [plugin_distribution("knows", knows)]
@@ -341,8 +341,8 @@ def test_an_authenticator_that_comes_or_goes_is_told_to_the_others() -> None:
         assert client.get("/say").json()["word"] == "no"
 
 
-def test_who_was_reused_loses_an_authenticator_that_fails() -> None:
-    """An authenticator whose plugin fails in a reload's conflicts names nobody, also for who was reused."""
+def test_reused_plugins_lose_a_failed_authenticator() -> None:
+    """If its plugin fails with a conflict in a reload, it authenticates nobody, even for reused plugins."""
     knows = Plugin(register_routes=lambda context: [group_of(Says("yes" if context.authenticator else "no"))])
     offers = Plugin(
         register_authenticator=lambda context: lambda request: None,
@@ -356,8 +356,8 @@ def test_who_was_reused_loses_an_authenticator_that_fails() -> None:
         assert client.get("/say").json()["word"] == "no"
 
 
-def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
-    """Disabling what others require would block them, so nothing changes and each is named."""
+def test_disabling_a_required_plugin_is_refused() -> None:
+    """Its dependents would be blocked, so the old generation continues and the report names each."""
     installed = [
         plugin_distribution("base", Speaker("base", "/base")),
         plugin_distribution("more", Speaker("more", "/more"), requires=["plughost-base"]),
@@ -374,7 +374,7 @@ def test_a_plugin_whose_need_is_disabled_keeps_the_old_generation() -> None:
 
 
 def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:
-    """A host that is asked to stop while a plugin hangs in a reload stops at once, and serves nothing new."""
+    """If a plugin hangs in a reload, the host still stops at once, and serves nothing new."""
     entered, release = threading.Event(), threading.Event()
 
     def hang(context: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Reloads that take up installed packages: what is imported afresh, put back, forgotten, or needs a restart."""
+"""Reloads after package changes: what is imported afresh, restored or removed, and what needs a restart."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from plughost.testing import running_host
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of sys.path for packages of a test's own, whose modules are forgotten afterwards."""
+    """A folder on `sys.path` for a test's packages, whose modules are removed afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
     for name, module in list(sys.modules.items()):
@@ -29,10 +29,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class InFolder(list[metadata.Distribution]):
-    """What is installed in some folders, looked up each time it is asked."""
+    """The distributions in some folders, looked up at each access."""
 
     def __init__(self, *folders: Path) -> None:
-        """Look into folders."""
+        """Store the folders."""
         super().__init__()
         self.folders = [str(each) for each in folders]
 
@@ -41,7 +41,7 @@ class InFolder(list[metadata.Distribution]):
 
 
 def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:
-    """Install a plugin package with a submodule that holds its word."""
+    """Install a plugin package with a submodule that contains its word."""
     package = f"reloaded_{name}"
     files = {
         f"{package}/__init__.py": "",
@@ -52,8 +52,8 @@ def install(folder: Path, name: str, word: str, version: str, *requires: str, he
     write_package(folder, f"reloaded-{name}", files, version=version, requires=requires, entry_points=entry)
 
 
-def test_a_real_package_is_imported_afresh_with_what_requires_it(folder: Path) -> None:
-    """An upgraded package serves its new submodules, its dependents see them too, and unrelated ones keep memory."""
+def test_a_real_package_is_imported_afresh_with_its_dependents(folder: Path) -> None:
+    """An upgraded package serves its new submodules, also to its dependents; unrelated plugins keep their memory."""
     install(folder, "base", "'one'", "1.0")
     head = "from reloaded_base.words import WORD as BASE\n"
     install(folder, "top", "'unused'", "1.0", "reloaded-base", head=f"{head}WORD_ = BASE\n")
@@ -69,8 +69,8 @@ def test_a_real_package_is_imported_afresh_with_what_requires_it(folder: Path) -
         assert client.get("/other").json() == {"word": "other", "count": 2}
 
 
-def test_a_failed_upgrade_puts_the_old_modules_back(folder: Path) -> None:
-    """When the new version can't be imported, sys.modules holds the modules of the version that goes on serving."""
+def test_a_failed_upgrade_restores_the_old_modules(folder: Path) -> None:
+    """If the new version can't be imported, `sys.modules` has the modules of the version that still serves."""
     install(folder, "base", "'one'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         before = sys.modules["reloaded_base.words"]
@@ -84,8 +84,8 @@ def test_a_failed_upgrade_puts_the_old_modules_back(folder: Path) -> None:
         assert client.get("/base").json()["word"] == "three"
 
 
-def test_a_failed_upgrade_leaves_no_module_of_its_own(folder: Path) -> None:
-    """What only the refused version has is not in sys.modules, where the next one would find it instead of its own."""
+def test_a_failed_upgrade_leaves_no_new_module(folder: Path) -> None:
+    """Modules only of the refused version are not in `sys.modules`, where the next version would find them."""
     install(folder, "base", "'one'", "1.0")
     with running_host(distributions=InFolder(folder)) as host:
         install(folder, "base", "__import__('reloaded_base.fresh') and 1 / 0", "2.0")
@@ -96,8 +96,8 @@ def test_a_failed_upgrade_leaves_no_module_of_its_own(folder: Path) -> None:
         assert "reloaded_base.fresh" not in sys.modules
 
 
-def test_what_a_refused_reload_has_imported_is_imported_afresh(folder: Path) -> None:
-    """A new plugin that comes with a refused change is served as it is on the disk once the change is mended."""
+def test_modules_of_a_refused_reload_are_imported_afresh(folder: Path) -> None:
+    """A new plugin in a refused reload is later served from its files as they are then."""
     install(folder, "base", "'one'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         install(folder, "base", "1 / 0", "2.0")
@@ -109,36 +109,38 @@ def test_what_a_refused_reload_has_imported_is_imported_afresh(folder: Path) -> 
         assert client.get("/other").json()["word"] == "late"
 
 
-def test_what_a_look_beside_the_host_has_imported_is_imported_afresh(folder: Path) -> None:
-    """A disabled plugin that somebody looked at, to purge it, say, is served as it is once it is enabled."""
+def test_modules_of_an_inspected_plugin_are_imported_afresh(folder: Path) -> None:
+    """A disabled plugin that was inspected, such as for a purge, serves its present files once it is enabled."""
     install(folder, "base", "'one'", "1.0")
     install(folder, "other", "'early'", "1.0")
     with running_host(distributions=InFolder(folder), settings={"disabled": ["other"]}) as host:
         state = host.host
-        state.beside(state.settings.with_all_enabled())
+        state.preview_host(state.settings.with_all_enabled())
         install(folder, "other", "'late'", "2.0")
         assert state.switch("other", enabled=True).added == ("other",)
         with host.client() as client:
             assert client.get("/other").json()["word"] == "late"
 
 
-def test_an_import_that_hangs_is_named_where_the_next_one_waits_for_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python imports a module once at a time, so a mended version needs a restart, which its failure says."""
+def test_an_import_that_hangs_is_named_when_the_next_one_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python imports a module only once at a time, so the failure says that a corrected version needs a restart."""
     go_on = threading.Event()
     monkeypatch.setattr(sys, "go_on", go_on, raising=False)
     with running_host(distributions=InFolder(folder), settings={"hook_timeout": 0.5}) as host:
+        before = {*threading.enumerate()}
         install(folder, "base", "__import__('sys').go_on.wait()", "1.0")
         assert "Mend the plugin, or raise" in host.host.reload().failed[0][1]
         install(folder, "base", "'mended'", "2.0")
         told = host.host.reload().failed[0][1]
         go_on.set()
+        for thread in {*threading.enumerate()} - before:  # the imports would end in the middle of another test
+            if thread.name == "base:import":
+                thread.join()
     assert "waited for an earlier import, which has not returned either. Mend the plugin, then restart" in told
 
 
-def test_what_is_installed_as_soon_as_the_folder_was_looked_at_is_found(folder: Path) -> None:
-    """An installation that leaves the folder's time as it was, in whose unit it can happen, is noticed by a reload."""
+def test_an_installation_just_after_the_folder_was_read_is_found(folder: Path) -> None:
+    """A reload notices it even if the folder's modification time stays the same."""
     install(folder, "base", "'one'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         state = folder.stat()
@@ -148,8 +150,8 @@ def test_what_is_installed_as_soon_as_the_folder_was_looked_at_is_found(folder: 
         assert client.get("/other").json()["word"] == "other"
 
 
-def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:
-    """A removed package leaves neither routes nor modules, and can be installed again in another version."""
+def test_an_uninstalled_package_is_removed(folder: Path) -> None:
+    """It leaves no routes and no modules, and can be installed again in another version."""
     install(folder, "base", "'one'", "1.0")
     install(folder, "other", "'other'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
@@ -164,7 +166,7 @@ def test_what_is_uninstalled_is_forgotten(folder: Path) -> None:
 
 @pytest.mark.parametrize("before", ["core.so", "core.py"])
 def test_compiled_modules_need_a_restart(folder: Path, before: str) -> None:
-    """An upgrade of a package with compiled modules, or to one, changes nothing and says that a restart is needed."""
+    """An upgrade from or to a package with compiled modules changes nothing and says that a restart is needed."""
     write_package(folder, "reloaded-lib", {f"reloaded_lib/{before}": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
@@ -176,8 +178,8 @@ def test_compiled_modules_need_a_restart(folder: Path, before: str) -> None:
         assert client.get("/base").json()["word"] == "one"
 
 
-def test_compiled_modules_that_left_and_come_back_need_a_restart(folder: Path) -> None:
-    """Python still has the old ones, which a new version must not be served with; to go without needs no restart."""
+def test_compiled_modules_that_return_need_a_restart(folder: Path) -> None:
+    """Python still has the old ones, which a new version must not use; removal alone needs no restart."""
     write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
     with running_host(distributions=InFolder(folder)) as host:
@@ -190,8 +192,8 @@ def test_compiled_modules_that_left_and_come_back_need_a_restart(folder: Path) -
         assert host.host.reload().restart_needed == (why,)
 
 
-def test_what_the_host_runs_on_needs_a_restart(folder: Path) -> None:
-    """An upgrade of what the host itself requires changes nothing and says that a restart is needed."""
+def test_a_requirement_of_the_host_needs_a_restart(folder: Path) -> None:
+    """An upgrade of one of the host's own requirements changes nothing and says that a restart is needed."""
     write_package(folder, "plughost", {}, requires=["reloaded-lib"])
     write_package(folder, "reloaded-lib", {"reloaded_lib/core.py": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
@@ -201,8 +203,8 @@ def test_what_the_host_runs_on_needs_a_restart(folder: Path) -> None:
         assert host.host.reload().restart_needed == (why,)
 
 
-def test_what_was_never_imported_needs_no_restart(folder: Path) -> None:
-    """Compiled modules of plugins that are disabled, or lack a requirement, may change: they were never imported."""
+def test_modules_never_imported_need_no_restart(folder: Path) -> None:
+    """Compiled modules of disabled or incomplete plugins may change, since they were never imported."""
     for lib in ("reloaded-lib", "reloaded-other"):
         write_package(folder, lib, {f"{lib.replace('-', '_')}/core.so": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
@@ -214,7 +216,7 @@ def test_what_was_never_imported_needs_no_restart(folder: Path) -> None:
 
 
 def test_reloads_leave_nothing_behind(folder: Path) -> None:
-    """After twenty upgrades no old resource is alive, and there are no more threads and open files than before."""
+    """After twenty upgrades no old resource is alive, and the numbers of threads and open files haven't grown."""
     install(folder, "base", "'0'", "1.0")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
         client.get("/base")
@@ -226,6 +228,6 @@ def test_reloads_leave_nothing_behind(folder: Path) -> None:
             assert client.get("/base").json() == {"word": str(number), "count": 1}
         gc.collect()
         assert [ref for ref in alive if ref() is not None] == []
-        # What another thread has open for a moment is no leak, and an earlier test's may have been counted.
+        # A file that another thread opens for a moment is no leak, and an earlier test's may have been counted before.
         until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
         until(lambda: threading.active_count() <= threads)

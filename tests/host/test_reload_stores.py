@@ -1,4 +1,4 @@
-"""Reloads after which a store is another one."""
+"""Reloads that replace a store."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Reads:
-    """Asks a store."""
+    """Reads from a store."""
 
     def __init__(self, store: OpenStore[Any]) -> None:
         """Keep the store."""
         self.store = store
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Ask it."""
+        """Read from it."""
         resp.media = self.store.read(lambda session: session.row("SELECT 1 AS one"))
 
 
-def test_who_shares_a_store_is_given_the_one_that_is_opened_anew(tmp_path: Path) -> None:
-    """A store whose settings changed replaces the one before, also for a plugin that requires its owner."""
+def test_a_plugin_that_shares_a_store_gets_the_reopened_one(tmp_path: Path) -> None:
+    """A store with changed settings replaces the earlier one, also for a plugin that requires its owner."""
     (tmp_path / "sqlite").mkdir()
     (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT 1;")
     owner = Plugin(register_stores=lambda context: [Store(name="kept", migrations=tmp_path, tables=())])

@@ -1,4 +1,4 @@
-"""Settings: every mistake is told with where it is and the nearest key; secrets never show."""
+"""Settings: every mistake is reported with its place and the most similar key; secrets are never shown."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read(text: str, folder: Path, **environment: str) -> Settings:
 
 
 def problems(text: str, folder: Path, **environment: str) -> str:
-    """Return what is wrong with settings, the plugin `shop` included."""
+    """Return what is wrong with the settings, including those of the plugin `shop`."""
 
     def read_all() -> None:
         settings = read(text, folder, **environment)
@@ -118,13 +118,13 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("x = " + "[" * 20000, "it is not valid TOML"),
     ],
 )
-def test_a_mistake_in_the_file_is_told(text: str, told: str, tmp_path: Path) -> None:
-    """The message has the file, the dotted key, and the nearest known key where one is unknown."""
+def test_a_mistake_in_the_file_is_reported(text: str, told: str, tmp_path: Path) -> None:
+    """The message has the file, the dotted key and, for an unknown key, the most similar known one."""
     assert told in problems(text, tmp_path)
 
 
-def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
-    """One start tells all that is wrong with the host's own settings."""
+def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
+    """One start reports everything that is wrong with the host's own settings."""
     assert len(problems("adress = 1\ngrace_time = -1\n[sites.main]\nthreads = 0", tmp_path).splitlines()) == 3
 
 
@@ -152,7 +152,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, told: str, tmp_path: Path) -> None:
-    """What a variable sets is told as the variable's mistake, not the file's."""
+    """The message blames the variable, not the file."""
     assert told in problems("", tmp_path, **{name: value})
 
 
@@ -172,7 +172,7 @@ def test_a_mistake_in_the_environment_names_the_variable(name: str, value: str, 
     ],
 )
 def test_the_environment_overrides_the_file(name: str, value: str, key: str, result: Any, tmp_path: Path) -> None:
-    """A variable wins over the file, and is named as the source."""
+    """A variable overrides the file, and is shown as the source."""
     text = "address = '1.2.3.4'\n[sites.main]\nhttp_port = 1\n[plugins.shop]\nlimit = 2\nsite = 'main'\n"
     settings = read(text, tmp_path, **{name: value})
     shown = {each.key: each for each in settings.values({"shop": settings.plugin_settings("shop", Model)})}
@@ -180,8 +180,8 @@ def test_the_environment_overrides_the_file(name: str, value: str, key: str, res
     assert shown[key].source == name
 
 
-def test_the_rest_keeps_its_source(tmp_path: Path) -> None:
-    """Beside what a variable sets, keys are told as the file's or as defaults."""
+def test_other_keys_keep_their_source(tmp_path: Path) -> None:
+    """Keys beside one that a variable sets are shown as from the file or as defaults."""
     settings = read("[sites.main]\nhttp_port = 1\n", tmp_path, PLUGHOST_SITES__MAIN__HTTPS_PORT="2")
     sources = {each.key: each.source for each in settings.values({})}
     assert sources["sites.main.http_port"] == "plughost.toml"
@@ -190,7 +190,7 @@ def test_the_rest_keeps_its_source(tmp_path: Path) -> None:
 
 
 def test_secrets_are_masked_wherever_they_are(tmp_path: Path) -> None:
-    """Neither a nested secret nor one in a mapping, of the file or the environment, is shown."""
+    """A secret in a nested table or a mapping is not shown, whether it is from the file or the environment."""
     text = f"""
         [tls]
         password = "{SECRET}"
@@ -224,12 +224,12 @@ def test_secrets_are_masked_wherever_they_are(tmp_path: Path) -> None:
     ],
 )
 def test_no_message_holds_a_secret(text: str, tmp_path: Path) -> None:
-    """A mistake in or beside a secret is told without the value."""
+    """A mistake in a secret or beside it is reported without the value."""
     assert SECRET not in problems(text, tmp_path)
 
 
 def test_no_message_about_the_environment_holds_a_secret(tmp_path: Path) -> None:
-    """A variable that can't be read is told without its value."""
+    """A variable that can't be parsed is reported without its value."""
     assert SECRET not in problems("", tmp_path, PLUGHOST_PLUGINS__SHOP__TOKENS=SECRET)
 
 
@@ -240,7 +240,7 @@ def test_a_variable_that_is_not_in_capitals_sets_nothing(tmp_path: Path) -> None
     assert "PLUGHOST_strict is no setting" in settings.unknown_variables({})[0]
 
 
-def test_variables_of_others_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_programs_variables_set_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable without the prefix, such as ADDRESS or STRICT of another service, is no setting."""
     for name, value in (("ADDRESS", "192.0.2.1"), ("STRICT", "true"), ("LOG", '{"level": "debug"}')):
         monkeypatch.setenv(name, value)
@@ -249,7 +249,7 @@ def test_variables_of_others_set_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
-    """Orchestrators set variables of the prefix: one that sets nothing is named with the nearest, and is no error."""
+    """Orchestrators set variables with this prefix: an unknown one is only a warning, with the most similar name."""
     environment = {
         "PLUGHOST_ADRESS": "::1",
         "PLUGHOST_PORT_8080_TCP": "tcp://10.0.0.1:8080",
@@ -274,21 +274,21 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
         ("PORT", "nearest: PLUGHOST_SITES__MAIN__HTTP_PORT, PLUGHOST_SITES__MAIN__HTTPS_PORT, "),
     ],
 )
-def test_an_unknown_variable_is_compared_without_the_prefix(name: str, advice: str, tmp_path: Path) -> None:
-    """The prefix makes no variable similar to another; the same words do."""
+def test_the_prefix_does_not_count_for_similarity(name: str, advice: str, tmp_path: Path) -> None:
+    """The prefix makes no two variables similar; the words after it do."""
     (warning,) = read("", tmp_path, **{f"PLUGHOST_{name}": "1"}).unknown_variables({"shop": Model})
     assert warning.startswith(f"environment: PLUGHOST_{name} is no setting; {advice}")
 
 
 def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) -> None:
-    """Plugins come and go, so their tables may stay; a misspelt one is told with the nearest name."""
+    """Plugins may be removed while their tables stay; for a misspelt table, the most similar name is suggested."""
     settings = read("[plugins.shpo]\nx = 1\n[plugins.catalog_v1]\n", tmp_path)
     told = ["plughost.toml: plugins.shpo: no such plugin is installed; did you mean shop?"]
     assert settings.unknown_plugins(["shop", "catalog-v1"]) == told
 
 
-def test_a_plugin_may_not_have_the_hosts_keys(tmp_path: Path) -> None:
-    """A settings model with a field that the host reads itself is refused."""
+def test_a_plugin_may_not_use_the_hosts_keys(tmp_path: Path) -> None:
+    """A settings model with a field that the host itself reads is refused."""
 
     class Greedy(BaseModel):
         site: str = ""
@@ -307,8 +307,8 @@ def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     assert settings.path(Path("/cert.pem")) == Path("/cert.pem")
 
 
-def test_without_a_file_the_folder_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file is needed; one called plughost.toml in the current folder is found, and PLUGHOST_CONFIG names another."""
+def test_without_a_file_the_current_folder_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is needed; plughost.toml in the current folder is used, or the file that PLUGHOST_CONFIG names."""
     monkeypatch.chdir(tmp_path)
     assert read_settings(None, {}).data_dir == tmp_path / "plughost-data"
     (tmp_path / "plughost.toml").write_text("address = '::1'")
@@ -317,14 +317,14 @@ def test_without_a_file_the_folder_counts(tmp_path: Path, monkeypatch: pytest.Mo
     assert read_settings(None, {"PLUGHOST_CONFIG": "other.toml"}).host.address == "::2"
 
 
-def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
-    """A file that an editor began with a byte order mark is read."""
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    """A file that an editor began with a byte order mark can be read."""
     (tmp_path / "plughost.toml").write_bytes(b"\xef\xbb\xbfaddress = '::1'")
     assert read_settings(tmp_path / "plughost.toml", {}).host.address == "::1"
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """A missing file, a folder, bytes that are no text and a file without permission are told with the path."""
+def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
+    """The message for a missing file, a folder, bytes that are no text or a lack of permission has the path."""
     binary, locked = tmp_path / "binary.toml", tmp_path / "locked.toml"
     binary.write_bytes(os.urandom(1000) + b"\xff\xfe")
     locked.write_text("")
@@ -337,8 +337,8 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
             read_settings(file, {})
 
 
-def test_reading_again_keeps_what_is_fixed(tmp_path: Path) -> None:
-    """What can't change while a host runs stays as it was, and each such key is told; the rest is new."""
+def test_reading_again_keeps_start_only_settings(tmp_path: Path) -> None:
+    """Settings that are read at start only keep their values and are reported; the rest is new."""
     settings = read("address = '::1'\n", tmp_path)
     (tmp_path / "plughost.toml").write_text("address = '::2'\ngrace_time = 1\n[log]\nlevel = 'error'\n")
     again, told = settings.reread()
@@ -346,8 +346,8 @@ def test_reading_again_keeps_what_is_fixed(tmp_path: Path) -> None:
     assert [line.split()[2] for line in told] == ["address", "log"]
 
 
-def test_of_tls_only_the_policy_is_read_at_start_only(tmp_path: Path) -> None:
-    """Another file of the certificate is taken up; another policy is told, and stays."""
+def test_of_the_tls_settings_only_the_policy_is_read_at_start_only(tmp_path: Path) -> None:
+    """A new certificate file is used at once; a new policy is reported, and the old one stays."""
     settings = read("[tls]\ncertificate = 'a.pem'\n", tmp_path)
     (tmp_path / "plughost.toml").write_text("[tls]\ncertificate = 'b.pem'\npolicy = 'modern'\n")
     again, told = settings.reread()
@@ -355,7 +355,7 @@ def test_of_tls_only_the_policy_is_read_at_start_only(tmp_path: Path) -> None:
     assert told == ("the setting tls.policy changed, and is read at start only",)
 
 
-def test_the_fixed_keys_exist() -> None:
-    """Every key that is read at start only is a key of the host's."""
+def test_the_start_only_keys_exist() -> None:
+    """Every key that is read at start only is a key of the host's settings."""
     for key in RESTART_ONLY:
         attrgetter(key)(HostSettings())

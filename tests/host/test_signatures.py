@@ -1,4 +1,4 @@
-"""What a route declares and what its responders take: refused at mount where they don't fit."""
+"""A route is refused at mount if its declarations and its responders' signatures don't match."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Plugin:
     """Mounts one resource."""
 
     def __init__(self, responder: Callable[..., object], path: str, operation: Operation) -> None:
-        """Make the resource of a responder."""
+        """Create a resource with the given responder."""
         self._route = Route(path, type("Item", (), {"on_get": responder})(), {"GET": operation})
 
     @hookimpl
@@ -37,7 +37,7 @@ class Plugin:
 
 
 def mounted(responder: Callable[..., object], path: str = "/{sku}", *parameters: Parameter, **options: Any) -> str:
-    """Return why a host doesn't serve a route; empty where it does."""
+    """Return why a host doesn't serve a route; empty if it does."""
     plugin = Plugin(responder, path, Operation(summary="Get", parameters=parameters, **options))
     with running_host(distributions=[plugin_distribution("items", plugin)]) as host:
         assert host.host.generation is not None
@@ -54,7 +54,7 @@ def on_get(self: Any, req: Any, resp: Any, sku: str) -> None:
 
 
 def takes_more(self: Any, req: Any, resp: Any, sku: str, colour: str) -> None:
-    """Take what nobody gives."""
+    """Take an argument that nobody passes."""
 
 
 def takes_page(self: Any, req: Any, resp: Any, sku: str, *, page: int) -> None:
@@ -62,11 +62,11 @@ def takes_page(self: Any, req: Any, resp: Any, sku: str, *, page: int) -> None:
 
 
 def takes_default(self: Any, req: Any, resp: Any, sku: str, colour: str = "") -> None:
-    """Take what may be left out."""
+    """Take an optional argument."""
 
 
 def takes_all(self: Any, req: Any, resp: Any, **values: Any) -> None:
-    """Take whatever there is."""
+    """Take any arguments."""
 
 
 def takes_nothing(self: Any) -> None:
@@ -74,16 +74,16 @@ def takes_nothing(self: Any) -> None:
 
 
 def positional(self: Any, req: Any, resp: Any, sku: str, /) -> None:
-    """Take a field, and not by name."""
+    """Take the field by position only."""
 
 
 @functools.wraps(takes_more)
 def decorated(self: Any, req: Any, resp: Any, **values: Any) -> None:
-    """Add an argument, as a hook of Falcon's may."""
+    """Add an argument, as a hook of Falcon may."""
 
 
 def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
-    """Return a parameter."""
+    """Return a declared parameter."""
     return Parameter(name=name, place=place, description="It.", schema=schema)
 
 
@@ -91,8 +91,8 @@ def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
     ("responder", "parameters"),
     [(on_get, ()), (takes_page, (PAGE,)), (takes_default, ()), (takes_all, (PAGE,)), (decorated, ())],
 )
-def test_what_fits_is_mounted(responder: Callable[..., object], parameters: tuple[Parameter, ...]) -> None:
-    """Fields, declared parameters, defaults, `**values` and what decorators add."""
+def test_matching_signatures_are_mounted(responder: Callable[..., object], parameters: tuple[Parameter, ...]) -> None:
+    """Fields, declared parameters, defaults, `**values` and arguments added by decorators are accepted."""
     assert mounted(responder, "/{sku}", *parameters) == ""
 
 
@@ -115,22 +115,22 @@ def test_what_fits_is_mounted(responder: Callable[..., object], parameters: tupl
         (on_get, (declared("a", type="array"),), "an array has items"),
     ],
 )
-def test_what_does_not_fit_is_refused(
+def test_a_mismatch_is_refused(
     responder: Callable[..., object], parameters: tuple[Parameter, ...], reason: str
 ) -> None:
-    """The plugin fails with the hook, the prefix, the route, the responder, and what to do."""
+    """The plugin fails; the reason names the hook, prefix, route and responder, and says what to do."""
     said = mounted(responder, "/{sku}", *parameters)
     assert said.startswith("register_routes: route group '/items': route '/{sku}': ")
     assert reason in said
 
 
-def test_roles_need_bearer() -> None:
-    """Roles are a principal's, and only that scheme has one."""
+def test_roles_need_the_scheme_bearer() -> None:
+    """Roles belong to a principal, and only this scheme has one."""
     assert "it declares roles" in mounted(on_get, security=("basic",), roles=("admin",))
 
 
 class Returns:
-    """Returns what it should have set."""
+    """Returns a value that it should have set."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> dict[str, int]:
         """Return it."""
@@ -138,7 +138,7 @@ class Returns:
 
 
 class Misspells:
-    """Sets what Falcon doesn't know."""
+    """Sets an attribute that Falcon doesn't have."""
 
     def on_get(self, req: falcon.Request, resp: Any) -> None:
         """Set it."""
@@ -146,10 +146,10 @@ class Misspells:
 
 
 class Keeps:
-    """Keeps what is its own."""
+    """Sets an attribute of its own."""
 
     def on_get(self, req: falcon.Request, resp: Any) -> None:
-        """Keep it."""
+        """Set it."""
         resp.mine = 1
 
 
@@ -165,8 +165,8 @@ RETURNED = "Returns.on_get returned a dict, which Falcon ignores: set resp.media
         (Keeps, "Keeps.on_get set resp.mine, which Falcon ignores: keep what is yours in resp.context"),
     ],
 )
-def test_what_falcon_ignores_is_missed_in_development(dev: bool, wrong: type[Any], said: str) -> None:
-    """With `--dev` it is a 500 whose log line says what to do; else it is the empty 200 that Falcon makes of it."""
+def test_mistakes_that_falcon_ignores_are_found_in_development(dev: bool, wrong: type[Any], said: str) -> None:
+    """With `--dev` the answer is 500 and the log says what to do; otherwise it is Falcon's empty 200."""
     plugin = Plugin(wrong.on_get, "", Operation(summary="Get"))
     settings = {"sites": {"main": {"listeners": ["http"]}}}
     logged: list[Any] = []
@@ -191,7 +191,7 @@ def _keeping(logged: list[Any]) -> Any:
 
 
 class Posts:
-    """A resource with a method that is not declared."""
+    """A resource with an undeclared method."""
 
     on_get = on_post = Says.on_get
 
@@ -203,8 +203,8 @@ class Posts:
         (["GET", "POST", "PUT"], "no responder for PUT"),
     ],
 )
-def test_operations_and_responders_belong_together(declared: list[str], told: str) -> None:
-    """A responder without an operation, and an operation without a responder, are told by their method."""
+def test_operations_and_responders_must_match(declared: list[str], told: str) -> None:
+    """The reason names the method of a responder without an operation, or of an operation without a responder."""
     group = group_of(Posts())
     operation = group.routes[0].operations["GET"]
     vars_of_route: Any = group.routes[0].operations

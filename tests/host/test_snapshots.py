@@ -1,4 +1,4 @@
-"""Changes: what of the installed code differs from what was imported."""
+"""Snapshots: how installed code differs from the imported code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def snapshot_of(folder: Path) -> Snapshot:
-    """Return the distribution that a folder holds."""
+    """Return the snapshot of the one distribution in a folder."""
     environment = Environment(metadata.distributions(path=[str(folder)]))
     return next(iter(environment.snapshots(environment.installed.keys()).values()))
 
@@ -37,15 +37,15 @@ def editable(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path, Path]) -> None:
-    """The fingerprint of an editable install differs once a source file of it was written."""
+    """A changed source file changes the fingerprint of an editable install."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / "module.py").write_text("x = 11\n")
     assert snapshot_of(site).fingerprint != before.fingerprint
 
 
-def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
-    """Tests, caches, notes, environments, an editor's locks, a host's settings and its data leave it as it is."""
+def test_other_files_than_sources_change_nothing(editable: tuple[Path, Path]) -> None:
+    """Tests, caches, notes, environments, editors' locks, and a host's settings and data change nothing."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / "__pycache__").mkdir()
@@ -67,7 +67,7 @@ def test_what_is_no_source_changes_nothing(editable: tuple[Path, Path]) -> None:
 
 
 def test_folders_of_a_package_are_sources_whatever_their_names(editable: tuple[Path, Path]) -> None:
-    """Below the top of a project, or where that is a package itself, files in `tests` and `plugins` are sources."""
+    """Files in `tests` or `plugins` are sources if the folder is inside of a package."""
     site, project = editable
     states = {snapshot_of(site).fingerprint}
     for name in ("tests", "plugins", "docs", "build", "dist", "bench"):
@@ -82,7 +82,7 @@ def test_folders_of_a_package_are_sources_whatever_their_names(editable: tuple[P
 
 
 @pytest.mark.parametrize("suffix", [".py", ".sql", ".html", ".css", ".js", ".json", ".toml"])
-def test_whatever_a_plugin_may_read_is_a_source(editable: tuple[Path, Path], suffix: str) -> None:
+def test_every_kind_of_file_that_a_plugin_may_read_is_a_source(editable: tuple[Path, Path], suffix: str) -> None:
     """A new file of each kind changes the fingerprint of an editable install."""
     site, project = editable
     before = snapshot_of(site)
@@ -90,16 +90,16 @@ def test_whatever_a_plugin_may_read_is_a_source(editable: tuple[Path, Path], suf
     assert snapshot_of(site).fingerprint != before.fingerprint
 
 
-def test_a_file_whose_name_is_no_text_is_a_source(editable: tuple[Path, Path]) -> None:
-    """What an old archive unpacked, say, hinders no reload."""
+def test_a_file_with_an_undecodable_name_is_a_source(editable: tuple[Path, Path]) -> None:
+    """A file with such a name, such as from an old archive, prevents no reload."""
     site, project = editable
     before = snapshot_of(site)
     (project / "src" / os.fsdecode(b"name\xff.json")).write_text("")
     assert snapshot_of(site).fingerprint != before.fingerprint
 
 
-def test_a_project_folder_may_be_named_with_a_slash(editable: tuple[Path, Path]) -> None:
-    """The URL of an editable install names its folder with or without a slash at the end."""
+def test_a_project_url_may_end_with_a_slash(editable: tuple[Path, Path]) -> None:
+    """The URL of an editable install names its folder with or without a final slash."""
     site, project = editable
     direct = {"url": f"{project.as_uri()}/", "dir_info": {"editable": True}}
     (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
@@ -130,8 +130,8 @@ def test_other_code_below_a_project_is_not_its_own(editable: tuple[Path, Path]) 
         assert now.owns(module) is own, path
 
 
-def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
-    """The fingerprint of an installed distribution differs with its version, and with any of its files."""
+def test_another_version_or_record_changes_the_fingerprint(tmp_path: Path) -> None:
+    """An installed distribution's fingerprint depends on its version and on each of its files."""
     states = set()
     for version, content in (("1.0", "x = 1"), ("1.0", "x = 2"), ("2.0", "x = 2")):
         write_package(tmp_path, "lib", {"lib.py": content}, version=version)
@@ -139,8 +139,8 @@ def test_another_version_or_record_is_another_state(tmp_path: Path) -> None:
     assert len(states) == 3
 
 
-def test_of_a_damaged_installation_the_version_is_known(tmp_path: Path) -> None:
-    """A RECORD that can't be read names no files, and is no error."""
+def test_a_damaged_installation_has_a_version(tmp_path: Path) -> None:
+    """An unreadable RECORD names no files, and is no error."""
     write_package(tmp_path, "lib", {"lib.py": ""}, version="1.5")
     (tmp_path / "lib-1.5.dist-info" / "RECORD").write_text(f"{'x' * 200_000},,\n")
     now = snapshot_of(tmp_path)
@@ -148,14 +148,14 @@ def test_of_a_damaged_installation_the_version_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["core.so", "core.pyd", "core.dylib", "lib.cpython-311-x86_64-linux-gnu.so"])
-def test_compiled_modules_are_known(name: str, tmp_path: Path) -> None:
-    """A distribution that brings a compiled module says so: Python can't import one twice."""
+def test_compiled_modules_are_detected(name: str, tmp_path: Path) -> None:
+    """The snapshot of a distribution with a compiled module says so: Python can't import one twice."""
     write_package(tmp_path, "lib", {name: ""})
     assert snapshot_of(tmp_path).compiled
 
 
 def test_compiled_modules_are_never_unloaded(tmp_path: Path) -> None:
-    """A distribution owns its Python modules, but none that can't be imported twice."""
+    """A distribution owns its Python modules, but not its compiled ones, which can't be imported twice."""
     write_package(tmp_path, "lib", {"lib.py": "", "core.so": ""})
     owned = {}
     for file in ("lib.py", "core.so"):
@@ -169,8 +169,8 @@ def test_compiled_modules_are_never_unloaded(tmp_path: Path) -> None:
     ("folders", "own"),
     [(["space"], True), (["other/space"], False), (["space", "other/space"], False), ([], False)],
 )
-def test_a_namespace_package_belongs_to_who_has_all_its_folders(tmp_path: Path, folders: list[str], own: bool) -> None:
-    """A package without a file is a distribution's own where each of its folders has modules of that."""
+def test_a_namespace_package_belongs_to_the_owner_of_its_folders(tmp_path: Path, folders: list[str], own: bool) -> None:
+    """A distribution owns a package without a file if it has modules in each of the package's folders."""
     write_package(tmp_path, "lib", {"lib.py": "", "space/part.py": ""})
     module = ModuleType("space")
     module.__path__ = [str(tmp_path / each) for each in folders]
@@ -178,7 +178,7 @@ def test_a_namespace_package_belongs_to_who_has_all_its_folders(tmp_path: Path, 
 
 
 def test_a_namespace_package_of_a_project_is_its_own(editable: tuple[Path, Path]) -> None:
-    """A package without a file belongs to the editable install whose folder it is in."""
+    """A package without a file belongs to the editable install that contains its folder."""
     site, project = editable
     module = ModuleType("space")
     module.__path__ = [str(project / "src" / "space")]

@@ -1,4 +1,4 @@
-"""Where the time of a request went."""
+"""The parts of a request's time."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Waits:
-    """Waits for another request, and asks a store."""
+    """Reads from a store."""
 
     def __init__(self, store: OpenStore[Any]) -> None:
-        """Begin."""
+        """Store the store."""
         self.store = store
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Ask it."""
+        """Read from it."""
         self.store.read(lambda session: session.row("SELECT 1"))
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_timings_tell_where_the_time_of_a_request_went(engine: str, tmp_path: Path) -> None:
-    """The wait for a thread, the resource and its stores are parts of it, and nothing is noted where nobody asks."""
+def test_timings_show_the_parts_of_a_requests_time(engine: str, tmp_path: Path) -> None:
+    """They are the wait for a thread, the resource and its stores; they are recorded only if an observer asks."""
     (tmp_path / "sqlite").mkdir()
     (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT 1;")
     store = Store(name="kept", migrations=tmp_path, tables=())

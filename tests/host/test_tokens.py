@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Door:
-    """Says who came through."""
+    """Answers with the principal."""
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Answer with the principal."""
@@ -34,7 +34,7 @@ class Plugin:
 
 
 def test_a_token_has_the_roles_that_the_test_names() -> None:
-    """One with the role gets in by its name, one without is forbidden, a foreign and none are unauthorized."""
+    """A token with the role is accepted, one without it is 403, and a foreign or missing token is 401."""
     tokens = Tokens()
     plugins = [plugin_distribution("door", Plugin()), tokens.distribution]
     with running_host(distributions=plugins, strict=True) as host, host.client() as client:

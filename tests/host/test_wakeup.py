@@ -1,4 +1,4 @@
-"""The requests that the main thread sleeps for, which signals and other threads make."""
+"""Stop requests from signals and other threads wake the main thread."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from plughost._runtime.wakeup import StopRequests
 
 
-def test_a_signal_that_another_thread_takes_wakes_the_main_thread() -> None:
-    """The system may give a signal to any thread, while Python runs its handler in the main thread only."""
+def test_a_signal_received_by_another_thread_wakes_the_main_thread() -> None:
+    """The system may deliver a signal to any thread, but Python runs its handler only in the main thread."""
     requests = StopRequests()
     before = signal.signal(signal.SIGUSR1, lambda number, frame: requests.add())
     try:
@@ -19,8 +19,8 @@ def test_a_signal_that_another_thread_takes_wakes_the_main_thread() -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-def test_a_request_before_the_sleep_is_not_lost() -> None:
-    """Whoever asked before somebody waits has asked; the wait for a second one goes on."""
+def test_a_request_before_the_wait_is_not_lost() -> None:
+    """A request counts even if nobody waits yet; the wait for a second one continues."""
     requests = StopRequests()
     requests.add()
     assert requests.wait(1, 60)
@@ -28,8 +28,8 @@ def test_a_request_before_the_sleep_is_not_lost() -> None:
     assert requests.wait(2, 60)
 
 
-def test_a_sleep_ends_with_its_time() -> None:
-    """One that too few wake says that nothing came of it."""
+def test_a_wait_ends_at_its_timeout() -> None:
+    """A wait with too few requests returns False."""
     requests = StopRequests()
     requests.add()
     assert not requests.wait(2, 0.01)

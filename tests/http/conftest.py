@@ -1,4 +1,4 @@
-"""Fixtures of the tests of what holds everywhere: a host on each engine, and a client on each lane to it."""
+"""Fixtures for rules that hold everywhere: a host on each engine, and a client on each lane to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plughost.testing import RunningHost, plugin_distribution, running_host
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[dict[str, tuple[RunningHost, Logged]]]:
-    """A host on each engine, and what it logs."""
+    """A host on each engine, and its log events."""
     with ExitStack() as stack:
         running = {}
         for engine in ("waitress", "granian"):
@@ -43,7 +43,7 @@ def lane(request: pytest.FixtureRequest) -> Lane:
 
 @pytest.fixture(params=LANES, ids=str)
 def reached(request: pytest.FixtureRequest, hosts: dict[str, tuple[RunningHost, Logged]]) -> Iterator[Reached]:
-    """One lane to a host."""
+    """A host and a client on one lane to it."""
     lane: Lane = request.param
     host, logged = hosts[lane.engine]
     logged.clear()

@@ -1,4 +1,4 @@
-"""A host of its own process with a plugin whose orders are idempotent: `python counting_orders.py DATA COUNT`."""
+"""A host process with a plugin whose orders are idempotent: `python counting_orders.py DATA COUNT`."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Orders:
-    """Counts how often it was called, in a file that outlives it."""
+    """Counts its calls in a file that survives the process."""
 
     def __init__(self, count: Path, versions: tuple[str, ...] = ()) -> None:
-        """Take where, and the minor versions that it speaks."""
+        """Store the file's path and the minor versions."""
         self.versions = versions
         self._count = count
         self.gate = threading.Event()
         self._context: Any = None
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Order what the body says, and answer as it says."""
+        """Count the call, and answer as the body says."""
         order = read_json(req)
         with self._count.open("a", encoding="utf-8") as count:
             count.write("x")
@@ -57,7 +57,7 @@ class Orders:
 
     @hookimpl
     def register_stores(self, context: Any) -> list[Store[Session]]:
-        """Keep the answers."""
+        """Declare the store of the answers."""
         return [idempotency_store("orders")]
 
     @hookimpl

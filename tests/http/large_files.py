@@ -1,4 +1,4 @@
-"""A host of its own process, whose one plugin takes and sends files: `python large_files.py ENGINE FOLDER`."""
+"""A host process with one plugin that receives and sends files: `python large_files.py ENGINE FOLDER`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ LIMIT: Final = 3 * 2**30
 
 
 class Files:
-    """Keeps one file."""
+    """Stores one file."""
 
     def __init__(self, path: Path) -> None:
-        """Take where."""
+        """Store the path."""
         self._path = path
 
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Keep what comes, and answer with its digest."""
+        """Store the body, and answer with its digest."""
         with self._path.open("wb") as target:
             shutil.copyfileobj(req.stream, target, 65536)
         with self._path.open("rb") as kept:
             resp.text = hashlib.file_digest(kept, "sha256").hexdigest()
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send it."""
+        """Send the file."""
         send_file(req, resp, self._path)
 
     @hookimpl

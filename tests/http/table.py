@@ -1,4 +1,4 @@
-"""A plugin for each row of the table of what holds everywhere, and the ways to reach it."""
+"""A plugin for the rules that hold everywhere, and the lanes to reach it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIMIT = 2000
 
 @dataclass(frozen=True)
 class Lane:
-    """One way to reach a host."""
+    """A way to reach a host: engine, scheme and protocol version."""
 
     engine: Literal["waitress", "granian"]
     scheme: Literal["http", "https"]
@@ -43,7 +43,7 @@ LANES = (
 
 
 class Note(BaseModel):
-    """What is posted."""
+    """The body of a POST."""
 
     text: str
 
@@ -52,17 +52,17 @@ class Item:
     """Echoes its name."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Answer with the name."""
+        """Answer with the name in the path."""
         resp.media = {"name": name}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Answer with what was sent."""
+        """Answer with the body."""
         resp.status = falcon.HTTP_201
         resp.location = "/table/items/new"
         resp.media = read_body(req, Note).model_dump()
 
     def on_put(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Answer with what Falcon reads."""
+        """Answer with the media that Falcon reads."""
         resp.media = req.media
 
 
@@ -97,7 +97,7 @@ RAISED: dict[str, Exception] = {
 
 
 class Raises:
-    """Raises, after it has prepared a response."""
+    """Prepares a response, then raises."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, what: str) -> None:
         """Raise."""
@@ -107,7 +107,7 @@ class Raises:
 
 
 class Yields:
-    """Answers in ways that go wrong once the responder has returned."""
+    """Answers in ways that fail after the responder has returned."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, what: str) -> None:
         """Answer."""

@@ -1,4 +1,4 @@
-"""Which requests are answered how (CONTRACT 2), on each engine, scheme and protocol version."""
+"""How each kind of request is answered (CONTRACT 2), on each engine, scheme and protocol version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ METHODS = {"GET", "HEAD", "OPTIONS", "POST", "PUT"}
 
 
 def test_head_is_get_without_a_body(reached: Reached) -> None:
-    """HEAD on a GET has its status and headers, and no body."""
+    """HEAD has the status and headers of GET, and no body."""
     get, head = reached.client.get("/table/items/a"), reached.client.head("/table/items/a")
     assert (head.status_code, head.content) == (200, b"")
     ours = {"content-type", "content-length", "api-version", "vary", "x-content-type-options"}
@@ -29,7 +29,7 @@ def test_options_names_the_methods(reached: Reached) -> None:
 
 @pytest.mark.parametrize("method", ["DELETE", "PATCH", "TRACE", "PROPFIND", "BREW", "WEBSOCKET"])
 def test_another_method_is_405_with_allow(reached: Reached, method: str) -> None:
-    """A method that the resource lacks, registered or not, is 405 in the group's format, and Allow names the others."""
+    """A method that the resource lacks, even an unknown one, is 405 in the group's format; Allow names the others."""
     answer = reached.client.request(method, "/table/items/a")
     is_problem(answer, 405)
     assert set(answer.headers["allow"].split(", ")) >= METHODS
@@ -39,7 +39,7 @@ def test_another_method_is_405_with_allow(reached: Reached, method: str) -> None
 
 @pytest.mark.parametrize("path", ["/table", "/table/", "/table/x", "/table/items", "/table/items/a/b", "/table/items/"])
 def test_an_unknown_path_below_a_prefix_is_404_in_its_format(reached: Reached, path: str) -> None:
-    """What no route of a group matches is 404 in the group's error format, whatever the method."""
+    """A path that matches no route of its group is 404 in the group's error format, whatever the method."""
     for method in ("GET", "POST", "BREW"):
         is_problem(reached.client.request(method, path), 404)
     answer = holds(reached.client.get(path.replace("table", "text")))
@@ -48,7 +48,7 @@ def test_an_unknown_path_below_a_prefix_is_404_in_its_format(reached: Reached, p
 
 @pytest.mark.parametrize("path", ["/", "/x", "/tablex", "/TABLE/items/a", "/table%2Fitems/a", "/%00", "/%ff", "/x/y/"])
 def test_an_unknown_path_elsewhere_is_a_404_problem(reached: Reached, path: str) -> None:
-    """What no prefix covers is 404 as problem details, without an API-Version."""
+    """A path outside of every prefix is 404 as problem details, without an API-Version."""
     answer = reached.client.get(path)
     is_problem(answer, 404)
     assert "api-version" not in answer.headers
@@ -82,25 +82,25 @@ def test_a_segment_is_data(reached: Reached, path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/table/items/a//", "/table//items/a", "//table/items/a", "/table/items//"])
-def test_more_slashes_name_something_else(reached: Reached, path: str) -> None:
-    """Only one trailing slash is the same resource; an empty segment is 404."""
+def test_more_than_one_trailing_slash_is_another_path(reached: Reached, path: str) -> None:
+    """Only one trailing slash is ignored; an empty segment is 404."""
     assert reached.raw_get(path)[0] == 404
 
 
 @pytest.mark.parametrize("name", ["%FF", "%C3%28", "%00", "a%00b", "%ED%A0%80", "%C0%AF"])
-def test_what_is_no_text_names_nothing(reached: Reached, name: str) -> None:
-    """A segment that is not UTF-8, or holds NUL, is 404 in the group's format."""
+def test_a_segment_that_is_no_text_is_404(reached: Reached, name: str) -> None:
+    """A segment that is not UTF-8 or contains NUL is 404 in the group's format."""
     is_problem(reached.client.get(f"/table/items/{name}"), 404)
 
 
 @pytest.mark.parametrize("target", ["/table/items/%", "/table/items/%G1", "/table/items/\xff", "/table/items/%2"])
 def test_a_malformed_target_is_no_500(reached: Reached, target: str) -> None:
-    """A target that breaks RFC 3986 is answered as a name, or refused."""
+    """A target that breaks RFC 3986 is either taken as a name or refused."""
     assert reached.raw_get(target)[0] in (200, 400, 404)
 
 
 def test_other_forms_of_a_target(reached: Reached) -> None:
-    """The absolute form names the same resource (RFC 9112, 3.2.2); `*` is no resource of a plugin."""
+    """The absolute form names the same resource (RFC 9112, 3.2.2); `*` names no resource of a plugin."""
     scheme = reached.lane.scheme
     assert reached.raw_get(f"{scheme}://localhost/table/items/a?x=1")[0] == 200
     assert reached.raw_get("*", method="OPTIONS")[0] in (200, 204, 400, 404)
@@ -112,7 +112,7 @@ def test_other_forms_of_a_target(reached: Reached) -> None:
 )
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_body_that_is_not_json_is_415(reached: Reached, method: str, kind: str) -> None:
-    """Another Content-Type is 415, for what the host reads and for what Falcon reads."""
+    """Another Content-Type is 415, both where the host reads the body and where Falcon does."""
     answer = reached.client.request(method, "/table/items/a", content=b'{"text":"x"}', headers={"Content-Type": kind})
     is_problem(answer, 415)
 
@@ -139,7 +139,7 @@ def test_json_is_read(reached: Reached, method: str, status: int, kind: str | No
     ],
 )
 def test_an_accept_that_excludes_json_is_406(reached: Reached, accept: str) -> None:
-    """What can't be made for the client is 406, in the group's format."""
+    """If no response is acceptable to the client, the answer is 406 in the group's format."""
     is_problem(reached.client.get("/table/items/a", headers={"Accept": accept}), 406)
 
 
@@ -162,7 +162,7 @@ def test_an_accept_that_excludes_json_is_406(reached: Reached, accept: str) -> N
     ],
 )
 def test_an_accept_that_allows_json_is_served(reached: Reached, accept: str) -> None:
-    """Parameters don't matter, wildcards count, and what is no Accept at all excludes nothing."""
+    """Parameters are ignored, wildcards count, and a malformed Accept excludes nothing."""
     assert reached.client.get("/table/items/a", headers={"Accept": accept}).status_code == 200
 
 
@@ -172,18 +172,18 @@ BAD_JSON = [b"{", b"\xff", b'{"text":"\\ud800"}', b'{"text":NaN}', b'{"text":1e9
 @pytest.mark.parametrize("body", BAD_JSON)
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_malformed_json_is_400(reached: Reached, method: str, body: bytes) -> None:
-    """What is no JSON, or stands for nothing, is 400 and never 500."""
+    """Malformed or meaningless JSON is 400 and never 500."""
     headers = {"Content-Type": "application/json"}
     is_problem(reached.client.request(method, "/table/items/a", content=body, headers=headers), 400)
 
 
 def body_of(size: int) -> bytes:
-    """Return a JSON body of a size."""
+    """Return a JSON body of a given size."""
     return b'{"text":"' + b"x" * (size - 11) + b'"}'
 
 
-def test_the_limit_of_a_body_is_the_groups_own(reached: Reached) -> None:
-    """A body of exactly the limit is read, one byte more is 413, chunked or not; another group has the host's limit."""
+def test_each_group_has_its_own_limit_of_bodies(reached: Reached) -> None:
+    """A body of exactly the limit is read, one more byte is 413, chunked or not; another group has the host's limit."""
     kind = {"Content-Type": "application/json"}
     for content, status in ((body_of(LIMIT), 201), (body_of(LIMIT + 1), 413)):
         for form in (content, iter([content[:100], content[100:]])):
@@ -213,8 +213,8 @@ def test_the_limit_of_a_body_is_the_groups_own(reached: Reached) -> None:
     ],
     ids=str,
 )
-def test_a_host_that_is_none_is_400(reached: Reached, hosts_sent: list[str]) -> None:
-    """A malformed, repeated or missing Host is 400 (RFC 9112, 3.2), before any plugin sees it."""
+def test_an_invalid_host_is_400(reached: Reached, hosts_sent: list[str]) -> None:
+    """A malformed, repeated or missing Host is 400 (RFC 9112, 3.2), before any plugin receives the request."""
     assert reached.raw_get("/table/items/a", *hosts_sent)[0] == 400
 
 
@@ -222,5 +222,5 @@ def test_a_host_that_is_none_is_400(reached: Reached, hosts_sent: list[str]) -> 
     "name", ["localhost", "a.example:8080", "[::1]", "[::1]:80", "127.0.0.1", "xn--9ca.example", "a_b"]
 )
 def test_a_host_of_any_valid_form_is_served(reached: Reached, name: str) -> None:
-    """Names, IPv4 and IPv6 addresses are taken, with or without a port."""
+    """Names, IPv4 and IPv6 addresses are accepted, with or without a port."""
     assert reached.raw_get("/table/items/a", f"Host: {name}")[0] == 200

@@ -1,4 +1,4 @@
-"""What every response has (CONTRACT 2), on each engine, scheme and protocol version: ids, versions, errors, bodies."""
+"""Properties of every response (CONTRACT 2) on each engine, scheme and protocol version."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_request_id_is_kept(reached: Reached, given: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "x" * 129, "a b", "a,b", "<script>", "a\tb", "ä", "a\u2028"])
 def test_another_request_id_is_replaced(reached: Reached, given: str) -> None:
-    """An X-Request-ID of any other form is replaced by a new one, of a well-formed alphabet."""
+    """An X-Request-ID of any other form is replaced by a new well-formed one."""
     headers = [(b"X-Request-ID", given.encode())]
     told = [reached.client.get("/table/items/a", headers=headers).headers["x-request-id"] for _ in range(2)]
     assert len(set(told)) == 2
@@ -36,7 +36,7 @@ def test_another_request_id_is_replaced(reached: Reached, given: str) -> None:
 
 @pytest.mark.parametrize(("asked", "served"), [(None, "1.2"), ("1.0", "1.0"), ("1", "1.2"), ("1.2", "1.2")])
 def test_a_minor_version_is_chosen(reached: Reached, asked: str | None, served: str) -> None:
-    """The version that served is told with Vary, on success and on errors."""
+    """The response names the version that served, with Vary, on success and on errors."""
     headers = {} if asked is None else {"API-Version": asked}
     for path in ("/table/items/a", "/table/nothing", "/table/raises/value"):
         answer = reached.client.get(path, headers=headers)
@@ -45,7 +45,7 @@ def test_a_minor_version_is_chosen(reached: Reached, asked: str | None, served: 
 
 @pytest.mark.parametrize("asked", ["2", "1.1", "", "v1", "1.0.0", "01.0", "1,1", "٣", "1.0\x85"])
 def test_an_unknown_minor_version_is_400(reached: Reached, asked: str) -> None:
-    """A version that is malformed or not spoken is 400, and names those that are; Vary stays."""
+    """A malformed or unknown version is 400, and the error names the known ones; Vary stays."""
     answer = reached.client.get("/table/items/a", headers=[(b"API-Version", asked.encode())])
     problem = is_problem(answer, 400)
     assert "1.0, 1.2" in problem["detail"]
@@ -59,14 +59,14 @@ def test_two_minor_versions_are_400(reached: Reached) -> None:
 
 
 def test_a_group_without_minor_versions_ignores_them(reached: Reached) -> None:
-    """Where no minor version is declared, API-Version changes nothing and is not told."""
+    """If a group declares no minor version, API-Version changes nothing and is not in the response."""
     answer = reached.client.get("/text/items/a", headers={"API-Version": "rubbish"})
     assert (answer.status_code, "api-version" in answer.headers, "vary" in answer.headers) == (200, False, False)
 
 
 @pytest.mark.parametrize("what", ["value", "unshowable", "store"])
-def test_an_unhandled_exception_tells_nothing_but_the_id(reached: Reached, what: str) -> None:
-    """A 500 holds the request id and nothing internal; the log has the traceback under that id."""
+def test_an_unhandled_exception_reveals_only_the_id(reached: Reached, what: str) -> None:
+    """A 500 has the request id and nothing internal; the log has the traceback under that id."""
     answer = reached.client.get(f"/table/raises/{what}", headers={"X-Request-ID": "find-me"})
     is_problem(answer, 500)
     assert "find-me" in answer.text
@@ -78,20 +78,20 @@ def test_an_unhandled_exception_tells_nothing_but_the_id(reached: Reached, what:
 
 @pytest.mark.parametrize(("what", "status"), [("unavailable", 503), ("busy", 503), ("duplicate", 409)])
 def test_errors_of_stores_have_their_status(reached: Reached, what: str, status: int) -> None:
-    """A store out of reach is 503 with Retry-After, a duplicate 409."""
+    """An unreachable store is 503 with Retry-After; a duplicate is 409."""
     answer = reached.client.get(f"/table/raises/{what}")
     is_problem(answer, status)
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
-def test_an_error_of_a_plugins_own_keeps_its_headers(reached: Reached) -> None:
+def test_a_plugins_own_error_keeps_its_headers(reached: Reached) -> None:
     """A subclass of Falcon's HTTPError is written in the group's format, with its title, detail and headers."""
     answer = reached.client.get("/table/raises/odd")
     problem = is_problem(answer, 418)
     assert (problem["title"], problem["detail"], answer.headers["x-pot"]) == ("Teapot", "I am one.", "short")
 
 
-def test_a_detail_that_cannot_be_encoded_is_sent_nevertheless(reached: Reached) -> None:
+def test_a_detail_that_cannot_be_encoded_is_still_sent(reached: Reached) -> None:
     """A lone surrogate in an error's text is replaced, in either format."""
     is_problem(reached.client.get("/table/raises/surrogate"), 400)
     assert reached.client.get("/text/raises/surrogate").status_code == 400
@@ -106,20 +106,20 @@ def test_redirects_and_statuses_may_be_raised(reached: Reached) -> None:
 
 
 def test_a_resource_that_sets_nothing_answers_200(reached: Reached) -> None:
-    """A responder without effect is an empty 200 without a Content-Type."""
+    """A responder that sets nothing answers an empty 200 without a Content-Type."""
     answer = holds(reached.client.get("/table/yields/nothing"))
     assert (answer.status_code, answer.content, "content-type" in answer.headers) == (200, b"", False)
 
 
 def test_a_204_has_neither_type_nor_length(reached: Reached) -> None:
-    """204 says nothing about a body (RFC 9110, 8.6)."""
+    """204 has no header fields about a body (RFC 9110, 8.6)."""
     answer = holds(reached.client.get("/table/yields/no-content"))
     assert answer.status_code == 204
     assert {"content-type", "content-length"}.isdisjoint(answer.headers)
 
 
-def test_a_result_that_is_no_json_is_500(reached: Reached) -> None:
-    """What can't be serialised is an unhandled exception, with every common header."""
+def test_a_result_that_json_cannot_represent_is_500(reached: Reached) -> None:
+    """It is handled like an unhandled exception, with every common header."""
     answer = reached.client.get("/table/yields/unserialisable")
     is_problem(answer, 500)
     assert "secret" not in answer.text
@@ -127,19 +127,19 @@ def test_a_result_that_is_no_json_is_500(reached: Reached) -> None:
 
 
 def test_cookies_are_separate_headers(reached: Reached) -> None:
-    """Each cookie has a Set-Cookie of its own."""
+    """Each cookie has its own Set-Cookie field."""
     answer = reached.client.get("/table/yields/cookie")
     assert [cookie.partition("=")[0] for cookie in answer.headers.get_list("set-cookie")] == ["a", "b"]
 
 
 def test_a_stream_is_sent(reached: Reached) -> None:
-    """A file-like stream arrives whole, with the common headers; HEAD of it has no body."""
+    """A file-like stream arrives complete, with the common headers; HEAD has no body."""
     assert holds(reached.client.get("/table/yields/stream")).text == "streamed"
     assert holds(reached.client.head("/table/yields/stream")).content == b""
 
 
-def test_a_stream_that_breaks_is_never_taken_for_whole(reached: Reached) -> None:
-    """An exception while streaming ends the connection or the stream, so that the client sees an error."""
+def test_a_stream_that_fails_never_looks_complete(reached: Reached) -> None:
+    """An exception while streaming ends the connection or the HTTP/2 stream, so that the client sees an error."""
     with pytest.raises(httpx.HTTPError):
         reached.client.get("/table/yields/cut")
     assert reached.client.get("/table/items/a").status_code == 200
@@ -157,16 +157,17 @@ def test_a_stream_that_breaks_is_never_taken_for_whole(reached: Reached) -> None
         *(f"/text/yields/{what}" for what in ("unserialisable", "no-content", "cookie", "stream")),
     ],
 )
-def test_the_site_keeps_to_wsgi(hosts: dict[str, tuple[RunningHost, Logged]], method: str, path: str) -> None:
-    """What a site answers passes `wsgiref.validate`.
+def test_the_site_conforms_to_wsgi(hosts: dict[str, tuple[RunningHost, Logged]], method: str, path: str) -> None:
+    """The site's answers pass `wsgiref.validate`.
 
-    Left out is an empty 200: RFC 9110, 8.3 asks for a Content-Type where there is content; the validator always does.
+    An empty 200 is left out: RFC 9110, 8.3 asks for a Content-Type only if there is content; the validator always
+    does.
     """
     host, _ = hosts["waitress"]
     environ = create_environ(path=path, method=method, host="localhost", body='{"text":"x"}')
     environ.pop("wsgi.file_wrapper", None)
     environ["wsgi.input"] = io.BytesIO(environ["wsgi.input"].read())
-    environ[FAILED] = None  # or what the validator finds would be answered as any failure
+    environ[FAILED] = None  # otherwise an error of the validator would be answered like any failure
     started: list[str] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""What is declared of an operation's future is in every response of it, and in its description."""
+"""Declarations about an operation's future are in each of its responses, and in its description."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OLD = {
 
 
 class Says:
-    """Answers, with a link of its own."""
+    """Answers with a link of its own."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer."""
@@ -38,7 +38,7 @@ class Says:
 
 
 class Plugin:
-    """Mounts an old group, of which one operation goes sooner, and a new one."""
+    """Mounts an old group, one operation of which is removed sooner, and a new group."""
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -59,21 +59,21 @@ def client() -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_the_future_is_told_beside_what_a_response_says_itself(client: httpx.Client, method: str) -> None:
-    """Its own links stay."""
+def test_headers_about_the_future_keep_the_resources_own_links(client: httpx.Client, method: str) -> None:
+    """The resource's own links stay in the response."""
     answer = client.request(method, "/v1")
     assert {name: answer.headers[name] for name in OLD} == OLD | {"Link": f"</next>; rel=next, {OLD['Link']}"}
 
 
-def test_an_operation_says_what_differs_from_its_group(client: httpx.Client) -> None:
-    """In errors, too."""
+def test_an_operation_overrides_its_group(client: httpx.Client) -> None:
+    """This holds in errors, too."""
     answer = client.post("/v1")
     assert answer.status_code == 500
     assert {name: answer.headers[name] for name in OLD} == OLD | {"Sunset": "Mon, 01 Feb 2027 12:00:00 GMT"}
 
 
-def test_what_has_a_future_says_nothing(client: httpx.Client) -> None:
-    """Operations without the declarations, and methods that aren't there, have none of the fields."""
+def test_operations_without_a_declared_future_have_no_such_headers(client: httpx.Client) -> None:
+    """Operations without declarations have none of the fields, and missing methods neither."""
     for answer in (client.get("/v2"), client.delete("/v1")):
         assert "Deprecation" not in answer.headers
         assert "Sunset" not in answer.headers

@@ -1,4 +1,4 @@
-"""What an operation declares of its requests is enforced before the resource is called (CONTRACT 2)."""
+"""The host enforces an operation's declarations about requests before it calls the resource (CONTRACT 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Place = Literal["path", "query", "header"]
 
 
 def parameter(name: str, place: Place = "query", /, **options: Any) -> Parameter:
-    """Return a parameter; what is no option of it belongs to its schema."""
+    """Return a parameter; keywords that are no options of a parameter belong to its schema."""
     own = {key: options.pop(key) for key in ("required", "allow_empty", "refusal") if key in options}
     return Parameter(name=name, place=place, description="One.", schema=options or {"type": "string"}, **own)
 
@@ -46,39 +46,39 @@ EVERYTHING = (
 
 
 class Shows:
-    """Answers with what it was given."""
+    """Answers with the values that it received."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, **values: object) -> None:
-        """Show each value and its type."""
+        """Answer with each value and its type."""
         resp.media = {name: f"{type(value).__name__} {value}" for name, value in values.items()}
 
     def on_post(self, req: falcon.Request, resp: falcon.Response, number: str, page: int) -> None:
-        """Show those that it names."""
+        """Answer with the named parameters."""
         resp.media = {"number": number, "page": page}
 
 
 class Absent:
-    """Its ids are numbers; what isn't there has no body."""
+    """Its ids are numbers; 404 has no body."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, number: int) -> None:
-        """Show the number."""
+        """Answer with the number."""
         resp.media = number
 
 
 class Secret:
-    """Tells who asks."""
+    """Answers with who asks."""
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Tell."""
+        """Answer with the principal."""
         resp.media = req.principal.name if req.principal else req.auth
 
 
 class Plugin:
-    """Mounts them, and is no authenticator."""
+    """Mounts the resources, and is no authenticator."""
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
-        """Mount the same in several formats."""
+        """Mount the resources in several formats."""
         number = parameter("number", "path", type="integer", refusal=404)
         page = parameter("page", type="integer", refusal=404)
         post = Operation(summary="Post", parameters=(parameter("page", type="integer", default=0),))
@@ -101,7 +101,7 @@ class Plugin:
 
 
 class Knows:
-    """An authenticator: the token is the name, and `root` has that role."""
+    """An authenticator: a token is the name, and `root` has the role `root`."""
 
     @hookimpl
     def register_authenticator(self, context: PluginContext[Any]) -> Any:
@@ -136,15 +136,15 @@ def hosts() -> Iterator[Mapping[str, RunningHost]]:
 
 @pytest.fixture(params=LANES, ids=str)
 def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> Iterator[httpx.Client]:
-    """A client on each lane, which sends what is required."""
+    """A client on each lane, which sends the required fields."""
     lane: Lane = request.param
     with hosts[lane.engine].client(scheme=lane.scheme, http2=lane.http2) as opened:
         opened.headers["X-Reader"] = "Ann"
         yield opened
 
 
-def test_values_are_handed_over_converted(client: httpx.Client) -> None:
-    """Each value has its type, under the parameter's name as Python may have it."""
+def test_values_are_converted(client: httpx.Client) -> None:
+    """Each value has its type, under the parameter's name as a Python identifier."""
     query = "page=7&price=1.50&colour=red&code=abc&row=A&gift=true&tag=1&tag=-2"
     answer = client.get(f"/problems/all/42?{query}", headers={"X-Sizes": "S, M"})
     assert answer.json() == {
@@ -161,8 +161,8 @@ def test_values_are_handed_over_converted(client: httpx.Client) -> None:
     }
 
 
-def test_what_is_absent_is_the_default(client: httpx.Client) -> None:
-    """The schema's default, else None, and nothing of an array; an empty value counts so where that is declared."""
+def test_a_missing_value_is_the_default(client: httpx.Client) -> None:
+    """It is the schema's default, None, or an empty array; an empty value counts as missing where declared so."""
     answer = client.get("/problems/all/1?tag=")
     assert answer.json() == {
         "number": "int 1",
@@ -173,8 +173,8 @@ def test_what_is_absent_is_the_default(client: httpx.Client) -> None:
     } | dict.fromkeys(("price", "colour", "code", "row", "gift"), "NoneType None")
 
 
-def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
-    """A responder is called with the parameters that it names; the first of a repeated one counts."""
+def test_only_named_parameters_are_passed(client: httpx.Client) -> None:
+    """A responder receives the parameters that it names; of a repeated parameter, the first counts."""
     assert client.post("/problems/all/x?page=5&page=6").json() == {"number": "x", "page": 5}
 
 
@@ -200,8 +200,8 @@ def test_only_named_values_are_handed_over(client: httpx.Client) -> None:
         ("tag=1&tag=x", "tag", "'x' must be an integer"),
     ],
 )
-def test_what_breaks_the_schema_is_refused(client: httpx.Client, query: str, field: str, message: str) -> None:
-    """The violation names the parameter, in the contract's words."""
+def test_a_value_that_breaks_the_schema_is_refused(client: httpx.Client, query: str, field: str, message: str) -> None:
+    """The violation names the parameter, in the words of CONTRACT."""
     answer = client.get(f"/problems/all/1?{query}")
     assert (answer.status_code, answer.json()["title"]) == (400, "Constraint Violation")
     assert answer.json()["violations"] == [{"field": field, "message": message}]
@@ -209,13 +209,13 @@ def test_what_breaks_the_schema_is_refused(client: httpx.Client, query: str, fie
 
 @pytest.mark.parametrize("price", ["0.1", "99.9999", "1e1"])
 def test_bounds_are_exact(client: httpx.Client, price: str) -> None:
-    """A bound of the schema is the decimal that was written, not the nearest binary number."""
+    """A bound of the schema is the exact decimal, not the nearest binary number."""
     assert client.get(f"/problems/all/1?price={price}").status_code == 200
 
 
 @pytest.mark.parametrize(("prefix", "status"), [("/problems", 400), ("/strict", 422)])
-def test_all_that_is_wrong_is_refused_at_once(client: httpx.Client, prefix: str, status: int) -> None:
-    """One violation for each parameter, of the path, the query and the header fields, also for HEAD."""
+def test_all_violations_are_reported_together(client: httpx.Client, prefix: str, status: int) -> None:
+    """There is one violation for each parameter of the path, the query and the header fields, also for HEAD."""
     client.headers["X-Reader"] = ""
     url, headers = f"{prefix}/all/100?page=x&gift=1", {"X-Sizes": "S,XL"}
     answer = client.get(url, headers=headers)
@@ -237,8 +237,8 @@ def test_refusals_are_in_the_format_of_the_group(client: httpx.Client) -> None:
     assert answer.text == "number: must be greater than or equal to 1\nX-Reader: must not be blank"
 
 
-def test_what_names_nothing_is_not_found(client: httpx.Client) -> None:
-    """With `refusal=404` it is 404 and says why; without a body where the operation says so of its 404."""
+def test_a_refusal_may_be_404(client: httpx.Client) -> None:
+    """With `refusal=404` the answer says why, but has no body if the operation declares so for its 404."""
     answer = client.get("/problems/ids/x?page=y")
     assert (answer.status_code, answer.json()["detail"]) == (
         404,
@@ -249,13 +249,13 @@ def test_what_names_nothing_is_not_found(client: httpx.Client) -> None:
 
 
 def bearer(token: str) -> dict[str, str]:
-    """Return the header of a token."""
+    """Return the header field for a token."""
     return {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.parametrize("sent", [{}, {"Authorization": ""}, {"Authorization": "Basic"}, {"Authorization": "Odd x"}])
 def test_without_credentials_it_is_401(client: httpx.Client, sent: dict[str, str]) -> None:
-    """Every scheme that lets one in is a challenge, in the group's realm; nothing of it is kept."""
+    """Each scheme that allows access is a challenge, in the group's realm; the answer may not be stored."""
     answer = client.get("/problems/either", headers=sent)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (401, "no-store")
     assert answer.headers["WWW-Authenticate"] == 'Basic realm="shelf", charset="UTF-8", Bearer realm="shelf"'
@@ -265,28 +265,28 @@ def test_without_credentials_it_is_401(client: httpx.Client, sent: dict[str, str
 
 
 def test_the_authenticator_verifies_tokens(client: httpx.Client) -> None:
-    """The resource sees the principal; what the authenticator refuses is refused in its words."""
+    """The resource receives the principal; a refusal has the authenticator's words."""
     assert client.get("/problems/bearer", headers=bearer("ann")).json() == "ann"
     answer = client.get("/problems/bearer", headers=bearer("bad"))
     assert (answer.status_code, answer.json()["detail"]) == (401, "A bad token.")
     assert client.get("/problems/bearer", headers={"Authorization": "Basic eDp5"}).status_code == 401
 
 
-def test_other_schemes_are_the_resources(client: httpx.Client) -> None:
-    """The host sees to it that there are credentials, and hands the request on."""
+def test_other_schemes_are_up_to_the_resource(client: httpx.Client) -> None:
+    """The host only requires credentials, and passes the request on."""
     assert client.get("/problems/either", headers={"Authorization": "basic eDp5"}).json() == "basic eDp5"
     assert client.get("/problems/either", headers=bearer("ann")).json() == "ann"
 
 
-def test_roles_decide(client: httpx.Client) -> None:
-    """A user without any of the roles is 403, with the challenge of RFC 6750."""
+def test_a_missing_role_is_403(client: httpx.Client) -> None:
+    """A user with none of the roles gets 403 with the challenge of RFC 6750."""
     assert client.get("/problems/admin", headers=bearer("root")).json() == "root"
     answer = client.get("/problems/admin", headers=bearer("ann"))
     assert answer.status_code == 403
     assert answer.headers["WWW-Authenticate"] == 'Bearer realm="shelf", error="insufficient_scope"'
 
 
-def test_without_an_authenticator_nobody_is_let_in() -> None:
-    """A declared security is never open."""
+def test_without_an_authenticator_secured_operations_are_closed() -> None:
+    """An operation that declares security is never open."""
     with running_host(distributions=[plugin_distribution("all", Plugin())]) as host, host.client() as client:
         assert client.get("/problems/bearer", headers=bearer("ann")).status_code == 401

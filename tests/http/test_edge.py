@@ -1,4 +1,4 @@
-"""Hosts that a site isn't reached by, and web pages of other sites, on each engine (CONTRACT 2)."""
+"""Requests for foreign hosts and from pages of other sites are refused, on each engine (CONTRACT 2)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table_host(*, site: dict[str, Any] | None = None, **options: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[Mapping[str, RunningHost]]:
-    """A host on each engine, behind a proxy that is trusted."""
+    """A host on each engine, behind a trusted proxy."""
     with ExitStack() as stack:
         yield {
             engine: stack.enter_context(
@@ -54,14 +54,14 @@ def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> 
 
 
 @pytest.mark.parametrize("host", ["shop.example", "SHOP.example:8080", "www.shop.example", "shop.example.", "[::1]:1"])
-def test_hosts_of_the_setting_are_answered(client: httpx.Client, host: str) -> None:
-    """Names in any case, subdomains of those with a star, addresses, each with any port."""
+def test_allowed_hosts_are_answered(client: httpx.Client, host: str) -> None:
+    """These are names in any case, subdomains of names with a star, and addresses, each with any port."""
     assert client.get("/table/items/a", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evilshop.example", "127.0.0.2", "shop.example.evil.example"])
 def test_other_hosts_are_refused(client: httpx.Client, host: str) -> None:
-    """It is 400 in the format of the group, or problem details, whatever is asked for and exists."""
+    """The answer is 400 in the format of the group, or problem details, whether or not the resource exists."""
     answer = client.get("/table/items/a", headers={"Host": host})
     assert (answer.status_code, answer.headers["Content-Type"]) == (400, "application/problem+json")
     text = client.get("/text/items/a", headers={"Host": host})
@@ -70,8 +70,8 @@ def test_other_hosts_are_refused(client: httpx.Client, host: str) -> None:
     assert client.options("/table/items/a", headers={"Host": host}).status_code == 400
 
 
-def test_the_host_that_a_trusted_proxy_names_counts(client: httpx.Client) -> None:
-    """What the client asked the proxy for is checked, not what the proxy asks for."""
+def test_the_host_named_by_a_trusted_proxy_counts(client: httpx.Client) -> None:
+    """The host that the client asked for is checked, not the one that the proxy asks for."""
     assert client.get("/table/items/a", headers={"X-Forwarded-Host": "shop.example"}).status_code == 200
     assert client.get("/table/items/a", headers={"X-Forwarded-Host": "evil.example"}).status_code == 400
 
@@ -92,8 +92,8 @@ FOREIGN: list[dict[str, str]] = [
 
 @pytest.mark.parametrize("sent", FOREIGN, ids=str)
 @pytest.mark.parametrize("method", WRITES)
-def test_a_page_of_another_site_writes_nothing(client: httpx.Client, sent: dict[str, str], method: str) -> None:
-    """It is 403 in the format of the group, whatever the method."""
+def test_a_page_of_another_site_cannot_write(client: httpx.Client, sent: dict[str, str], method: str) -> None:
+    """The answer is 403 in the format of the group, whatever the method."""
     answer = client.request(method, "/table/items/a", headers=sent, content=b'{"text": "x"}')
     assert (answer.status_code, answer.headers["Content-Type"]) == (403, "application/problem+json")
     text = client.request(method, "/text/items/a", headers=sent, content=b'{"text": "x"}')
@@ -101,14 +101,14 @@ def test_a_page_of_another_site_writes_nothing(client: httpx.Client, sent: dict[
 
 
 @pytest.mark.parametrize("sent", FOREIGN, ids=str)
-def test_it_may_ask(client: httpx.Client, sent: dict[str, str]) -> None:
-    """Reading changes nothing, and the browser keeps the answer from the page."""
+def test_a_page_of_another_site_may_read(client: httpx.Client, sent: dict[str, str]) -> None:
+    """Reading changes nothing, and the browser hides the answer from the page."""
     for method in ("GET", "HEAD", "OPTIONS"):
         assert client.request(method, "/table/items/a", headers=sent).status_code == 200
 
 
 def test_own_pages_allowed_pages_and_other_clients_write(client: httpx.Client) -> None:
-    """A page of the same host, one that CORS lets in, what a user typed, and what is no browser."""
+    """These are pages of the same host or allowed by CORS, typed addresses, and clients that are no browsers."""
     authority = client.base_url.netloc.decode()
     for sent in (
         {},
@@ -134,7 +134,7 @@ def test_own_pages_allowed_pages_and_other_clients_write(client: httpx.Client) -
     ],
 )
 def test_a_site_that_answers_every_host_warns(site: dict[str, Any], warned: bool) -> None:
-    """Unless it is reached from this machine only, or the settings name the hosts."""
+    """There is no warning if only this machine can reach it, or if the settings name the hosts."""
     with table_host(site=site) as host:
         assert host.host.generation is not None
         warnings = [each for each in host.host.generation.warnings if "allowed_hosts" in each]
@@ -144,21 +144,21 @@ def test_a_site_that_answers_every_host_warns(site: dict[str, Any], warned: bool
 
 
 class Links:
-    """A plugin whose one resource tells what it would link to."""
+    """A plugin whose resource answers with the addresses for links."""
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
-        """Answer with both addresses that links are made from."""
+        """Answer with both addresses."""
         resp.media = [req.prefix, secure_url(req)]
 
     @hookimpl
     def register_routes(self) -> list[RouteGroup]:
-        """Declare it."""
+        """Declare the route."""
         return [RouteGroup(prefix="/links", routes=(Route("", self, {"GET": Operation(summary="Tell")}),))]
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_no_link_is_made_from_a_host_that_was_not_checked(engine: str) -> None:
-    """Without `allowed_hosts` links name localhost; but for this machine's own names, and those of a trusted proxy."""
+def test_no_link_uses_an_unchecked_host(engine: str) -> None:
+    """Without `allowed_hosts`, links name localhost, except for this machine's names and those of a trusted proxy."""
     settings = {"sites": {"main": {"http_engine": engine}}, "trusted_proxies": ["127.0.0.2"]}
     proxy = httpx.HTTPTransport(local_address="127.0.0.2")
     with (
@@ -177,8 +177,8 @@ def test_no_link_is_made_from_a_host_that_was_not_checked(engine: str) -> None:
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_a_page_whose_name_was_rebound_writes_nothing(engine: str) -> None:
-    """Without `allowed_hosts` pages write that are of an address or this machine, and clients that are no browser."""
+def test_a_page_with_a_rebound_name_cannot_write(engine: str) -> None:
+    """Without `allowed_hosts`, only pages of addresses or this machine, and clients that are no browsers, can write."""
     with table_host(site={"http_engine": engine}) as host, host.client() as client:
 
         def written(name: str, **sent: str) -> int:

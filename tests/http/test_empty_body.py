@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Nothing:
-    """A resource that is never there."""
+    """A resource that always answers 404."""
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer 404 without a body."""
@@ -24,7 +24,7 @@ class Nothing:
 
 
 class NothingPlugin:
-    """A plugin that mounts it."""
+    """A plugin with this resource."""
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -34,7 +34,7 @@ class NothingPlugin:
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_an_empty_body_has_no_content_type(method: str) -> None:
-    """On either engine, an answer without a body says so, and claims no Content-Type."""
+    """On either engine, the answer has a length of zero and no Content-Type."""
     with running_host(distributions=[plugin_distribution("nothing", NothingPlugin())]) as host:
         for scheme in ("http", "https"):
             with host.client(scheme=scheme) as client:

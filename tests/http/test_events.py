@@ -1,4 +1,4 @@
-"""Server-sent events reach all who read, on each engine, with everything around them, and hold no thread."""
+"""Server-sent events reach all readers on each engine, through every middleware, and hold no thread."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class News:
     """A plugin with a channel."""
 
     def __init__(self, **options: Any) -> None:
-        """Open it."""
+        """Open the channel."""
         self.channel = EventChannel(**options)
         self.missed: list[ServerSentEvent] = []
         self.seen: list[RequestRecord] = []
         self.cache_control: str | None = None
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send what is published, after what was missed."""
+        """Send missed events first, then new ones."""
         last = req.get_header("Last-Event-ID")
         if self.cache_control is not None:
             resp.set_header("Cache-Control", self.cache_control)
@@ -41,12 +41,12 @@ class News:
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
-        """Mount it."""
+        """Mount the stream."""
         return [RouteGroup(prefix="/news", routes=(route("", self),))]
 
     @hookimpl
     def register_observers(self, context: PluginContext[Any]) -> list[Observer]:
-        """See each request."""
+        """Record each request."""
         return [Observer(name="seen", observe=self.seen.extend)]
 
 
@@ -70,32 +70,32 @@ def hosts() -> Iterator[dict[str, tuple[RunningHost, News]]]:
 
 @pytest.fixture
 def news(hosts: dict[str, tuple[RunningHost, News]], lane: Lane) -> Iterator[News]:
-    """The plugin on the lane's host, without readers and with nothing missed."""
+    """The plugin on the lane's host, without readers and without missed events."""
     plugin = hosts[lane.engine][1]
     until(lambda: plugin.channel.readers == 0)
     plugin.missed, plugin.cache_control = [], None
     yield plugin
-    until(lambda: plugin.channel.readers == 0)  # each was let go
+    until(lambda: plugin.channel.readers == 0)  # each reader has left
 
 
 @pytest.fixture
 def client(hosts: dict[str, tuple[RunningHost, News]], lane: Lane, news: News) -> Iterator[httpx.Client]:
-    """A client on the lane, which leaves before it is looked for readers."""
+    """A client on the lane, which leaves before the readers are counted."""
     with hosts[lane.engine][0].client(scheme=lane.scheme, http2=lane.http2) as opened:
         opened.headers["Accept-Encoding"] = "identity"
         yield opened
 
 
 def lines_of(answer: httpx.Response) -> Iterator[str]:
-    """Yield the lines of a stream but for what holds it open."""
+    """Yield the lines of a stream, except heartbeats."""
     return (line for line in answer.iter_lines() if line and not line.startswith(("retry:", ":")))
 
 
-def test_what_is_published_arrives_at_once(client: httpx.Client, news: News) -> None:
-    """A reader gets each event as it is published, with its name, its id and its data line by line."""
+def test_a_published_event_arrives_at_once(client: httpx.Client, news: News) -> None:
+    """Each reader gets it with its name, its id and its data line by line."""
     with client.stream("GET", "/news") as answer:
         assert answer.headers["Content-Type"] == "text/event-stream"
-        assert answer.headers["X-Accel-Buffering"] == "no"  # or nginx would hold the events back
+        assert answer.headers["X-Accel-Buffering"] == "no"  # otherwise nginx would hold the events back
         lines = lines_of(answer)
         until(lambda: news.channel.readers == 1)
         news.channel.publish(ServerSentEvent(data={"text": "Ünï\n"}, name="created", id=7))
@@ -104,8 +104,8 @@ def test_what_is_published_arrives_at_once(client: httpx.Client, news: News) -> 
         assert [next(lines) for _ in range(3)] == ["data: one", "data: two", "data: "]
 
 
-def test_a_client_that_comes_back_gets_what_it_missed(client: httpx.Client, news: News) -> None:
-    """What was missed since `Last-Event-ID` comes first, and what is published meanwhile, too, comes once."""
+def test_a_client_that_reconnects_gets_missed_events(client: httpx.Client, news: News) -> None:
+    """Events since `Last-Event-ID` come first; those published meanwhile come once."""
     news.missed = [ServerSentEvent(data=str(key), id=key) for key in (3, 4, 5)]
     with client.stream("GET", "/news", headers={"Last-Event-ID": "3"}) as answer:
         lines = lines_of(answer)
@@ -116,10 +116,10 @@ def test_a_client_that_comes_back_gets_what_it_missed(client: httpx.Client, news
 
 
 @pytest.mark.parametrize(("cache_control", "encoding"), [(None, None), ("no-cache", "gzip")])
-def test_a_stream_is_not_compressed_unless_it_says_so(
+def test_a_stream_is_only_compressed_on_request(
     client: httpx.Client, news: News, cache_control: str | None, encoding: str | None
 ) -> None:
-    """Compressed by wish, each event arrives when it is published."""
+    """In a compressed stream, too, each event arrives when it is published."""
     news.cache_control = cache_control
     with client.stream("GET", "/news", headers={"Accept-Encoding": "gzip"}) as answer:
         assert answer.headers.get("Content-Encoding") == encoding
@@ -134,7 +134,7 @@ def test_a_stream_is_not_compressed_unless_it_says_so(
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 def test_an_error_and_a_head_leave_no_reader(client: httpx.Client, news: News, method: str) -> None:
-    """A request without a body, and one whose `missed` fails, is answered as any other."""
+    """A HEAD request, and one whose `missed` fails, are answered like any other."""
     if method == "GET":
         news.missed = [ServerSentEvent(data="x", id="two\nlines")]
     answer = client.request(method, "/news", headers={"Last-Event-ID": "0"})
@@ -145,7 +145,7 @@ def test_an_error_and_a_head_leave_no_reader(client: httpx.Client, news: News, m
 def test_observers_see_each_stream_once(
     hosts: dict[str, tuple[RunningHost, News]], client: httpx.Client, news: News, lane: Lane
 ) -> None:
-    """A stream is in the request log as any other request is, once."""
+    """The request log has each stream once, like any other request."""
 
     def seen(name: str) -> int:
         return [each.request_id for each in news.seen].count(f"{name}-{lane}")
@@ -162,8 +162,8 @@ def test_observers_see_each_stream_once(
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_heartbeat_tells_that_all_is_well(scheme: str) -> None:
-    """Where nothing is published a comment comes every so often."""
+def test_a_heartbeat_keeps_an_idle_stream_open(scheme: str) -> None:
+    """If nothing is published, a comment is sent at intervals."""
     with (
         running_host(distributions=[plugin_distribution("news", News(heartbeat=0.05))]) as host,
         host.client(scheme=scheme) as client,
@@ -173,8 +173,8 @@ def test_a_heartbeat_tells_that_all_is_well(scheme: str) -> None:
         assert [next(lines) for _ in range(4)] == ["retry: 2000", "", ":", ""]
 
 
-def test_a_reader_that_falls_behind_is_let_go() -> None:
-    """The stream of one that takes less than is published ends after what it had, and the others' don't."""
+def test_a_slow_reader_is_disconnected() -> None:
+    """A stream that is read too slowly ends after its buffered events; other streams continue."""
     channel = EventChannel(buffer=3)
     slow, quick = iter(channel.open()), iter(channel.open())
     for parts in (slow, quick):
@@ -190,7 +190,7 @@ def test_a_reader_that_falls_behind_is_let_go() -> None:
 
 
 @pytest.mark.parametrize("event", [{"name": "a\nb"}, {"id": "a\0b"}, {"id": "a\rdata: forged"}])
-def test_an_event_can_forge_no_other(event: dict[str, str]) -> None:
+def test_an_event_cannot_forge_another(event: dict[str, str]) -> None:
     """A line break in a name or an id is refused."""
     with pytest.raises(ValueError, match="one line"):
         ServerSentEvent(data="x", **event).render()

@@ -1,4 +1,4 @@
-"""What a resource can do wrong beyond raising an exception is a 500 as any, to client, log and observers."""
+"""Whatever goes wrong in a resource is a 500 for the client, the log and observers, like an exception."""
 
 from __future__ import annotations
 
@@ -85,21 +85,21 @@ LATE: dict[str, Do] = {
 
 
 class Does:
-    """Does what the test says."""
+    """Does what the test chooses."""
 
     do: Do
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Do it."""
+        """Call the test's function."""
         resp.content_type = "text/plain"
         self.do(resp)
 
 
 class Plugin:
-    """Mounts it, and counts."""
+    """Mounts the resource, and records its requests."""
 
     def __init__(self) -> None:
-        """Keep the resource for the tests."""
+        """Store the resource for the tests."""
         self.does = Does()
         self.codes: list[int] = []
         self.counted: list[int] = []
@@ -111,7 +111,7 @@ class Plugin:
 
     @hookimpl
     def register_observers(self, context: PluginContext[Any]) -> list[Observer]:
-        """Note the status of each request, and each that is counted."""
+        """Record the status of each request, and of each counted one."""
 
         def count(times: Mapping[RequestKind, Sequence[float]]) -> None:
             self.counted += [kind.code for kind, seconds in times.items() for _ in seconds]
@@ -159,7 +159,7 @@ def hosts() -> Iterator[dict[str, Served]]:
 
 @pytest.fixture
 def served(lane: Lane, hosts: dict[str, Served]) -> Served:
-    """The host of the lane, which has noted nothing."""
+    """The host of the lane, without records."""
     found = hosts[lane.engine]
     found.host.host.request_log.access.write()
     found.host.host.request_log.catch_up()
@@ -177,8 +177,8 @@ def client(lane: Lane, served: Served) -> Iterator[httpx.Client]:
 
 
 @pytest.mark.parametrize("do", FAILURES.values(), ids=FAILURES)
-def test_a_failure_of_any_kind_is_a_500_to_everybody(client: httpx.Client, served: Served, do: Do) -> None:
-    """Body, access line, error line and observers agree on the status and the request id, once each."""
+def test_a_failure_of_any_kind_is_a_500_everywhere(client: httpx.Client, served: Served, do: Do) -> None:
+    """Body, access line, error line and observers have the same status and request id, once each."""
     served.plugin.does.do = do
     answer = client.get("/does")
     problem = is_problem(answer, 500)
@@ -193,8 +193,8 @@ def test_a_failure_of_any_kind_is_a_500_to_everybody(client: httpx.Client, serve
 
 
 @pytest.mark.parametrize("what", ["exits", "streams an error", "names a header with a space"])
-def test_a_failure_has_one_id_where_the_client_gave_none(client: httpx.Client, served: Served, what: str) -> None:
-    """What the resource logged, the error line, the access line and the body are found by the same id."""
+def test_a_failure_has_one_id_if_the_client_sent_none(client: httpx.Client, served: Served, what: str) -> None:
+    """The resource's log lines, the error line, the access line and the body have the same id."""
     served.plugin.does.do = FAILURES[what]
     del client.headers["X-Request-ID"]
     answer = client.get("/does")
@@ -205,10 +205,10 @@ def test_a_failure_has_one_id_where_the_client_gave_none(client: httpx.Client, s
 
 
 @pytest.mark.parametrize(("error", "status"), [(Unavailable("gone"), 503), (falcon.HTTPGone(), 410)])
-def test_a_stream_that_never_begins_fails_as_its_resource_would(
+def test_a_stream_that_fails_before_it_begins_is_answered_with_its_error(
     client: httpx.Client, served: Served, error: Exception, status: int
 ) -> None:
-    """An error with a status of its own has that while nothing was sent: a store out of reach is 503."""
+    """An error with its own status keeps it as long as nothing was sent: an unreachable store is 503."""
     served.plugin.does.do = lambda resp: give(resp, stream=late(error=error))
     is_problem(client.get("/does"), status)
     served.host.host.request_log.catch_up()
@@ -235,8 +235,8 @@ def test_a_stream_that_fails_later_is_cut_off_and_logged_with_its_id(
     assert "Traceback" in lines[0]
 
 
-def test_a_stream_is_noted_once_it_begins(client: httpx.Client, served: Served) -> None:
-    """One that is well is observed with its own status, also where a HEAD sends nothing of it."""
+def test_a_stream_is_recorded_when_it_begins(client: httpx.Client, served: Served) -> None:
+    """A stream without errors is observed with its own status, even if HEAD sends nothing of it."""
     served.plugin.does.do = lambda resp: give(resp, stream=iter([b"abc"]))
     assert client.get("/does").content == b"abc"
     assert client.head("/does").status_code == 200

@@ -1,4 +1,4 @@
-"""Files as answers: ranges, conditions and validators as RFC 9110 has them, on each engine."""
+"""Files as responses: ranges, conditions and validators according to RFC 9110, on each engine."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ TAG = f"{int(CHANGED.timestamp()) * 10**9:x}-{len(DATA):x}"
 
 
 class Files:
-    """Sends files of a folder, and what a test puts there."""
+    """Sends files of a folder, or what the test chooses."""
 
     def __init__(self) -> None:
-        """Begin without a folder."""
+        """Start without a folder."""
         self.folder = Path()
         self.memory: io.BytesIO = io.BytesIO()
 
     def on_get(self, req: falcon.Request, resp: falcon.Response, name: str) -> None:
-        """Send one."""
+        """Send a file of the folder."""
         path = self.folder / (req.get_param("at") or name)
         send_file(req, resp, path, download_as=req.get_param("as") or "")
 
     def on_get_memory(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Send what is in memory."""
+        """Send a file in memory."""
         send_file(req, resp, self.memory, media_type="text/x-test", etag="own")
 
     @hookimpl
@@ -92,8 +92,8 @@ def client(request: pytest.FixtureRequest, hosts: dict[str, RunningHost]) -> Ite
         yield opened
 
 
-def test_a_file_comes_with_its_validators(client: httpx.Client) -> None:
-    """The whole file has its length, type, tag and time, and says that ranges may be asked for; HEAD says the same."""
+def test_a_file_has_its_validators(client: httpx.Client) -> None:
+    """The whole file has its length, type, tag, time and Accept-Ranges; HEAD has the same."""
     for method in ("GET", "HEAD"):
         answer = client.request(method, "/files/data.bin")
         assert answer.status_code == 200
@@ -119,8 +119,8 @@ def test_a_file_comes_with_its_validators(client: httpx.Client) -> None:
         ("BYTES=5-6", 5, 7),
     ],
 )
-def test_a_range_is_a_part(client: httpx.Client, asked: str, start: int, end: int) -> None:
-    """206 has the bytes that were asked for, and says which; a range of everything is everything."""
+def test_a_range_is_answered_with_a_part(client: httpx.Client, asked: str, start: int, end: int) -> None:
+    """206 has the requested bytes, and says which they are; a range may cover the whole file."""
     answer = client.get("/files/data.bin", headers={"Range": asked})
     whole = end - start == len(DATA)
     assert (answer.status_code, answer.content) == (200 if whole else 206, DATA[start:end])
@@ -130,15 +130,15 @@ def test_a_range_is_a_part(client: httpx.Client, asked: str, start: int, end: in
 @pytest.mark.parametrize(
     "asked", ["bytes=9-1", "bytes=a-b", "lines=1-2", "bytes=0-1,5-6", "bytes=-", "5-6", "bytes= 1-2"]
 )
-def test_a_range_that_is_none_is_ignored(client: httpx.Client, asked: str) -> None:
-    """Malformed ranges, several ones and those in other units are answered with the whole file."""
+def test_an_invalid_range_is_ignored(client: httpx.Client, asked: str) -> None:
+    """Malformed ranges, several ranges and ranges in other units are answered with the whole file."""
     answer = client.get("/files/data.bin", headers={"Range": asked})
     assert (answer.status_code, len(answer.content)) == (200, len(DATA))
 
 
 @pytest.mark.parametrize("asked", ["bytes=256000-", "bytes=999999-9999999", "bytes=-0"])
 def test_a_range_beyond_the_end_is_416(client: httpx.Client, asked: str) -> None:
-    """The client is told how long the file is."""
+    """The answer says how long the file is."""
     answer = client.get("/files/data.bin", headers={"Range": asked})
     assert (answer.status_code, answer.headers["Content-Range"]) == (416, "bytes */256000")
     assert answer.json()["detail"]
@@ -173,15 +173,15 @@ BEFORE, AT, AFTER = (format_datetime(CHANGED + timedelta(seconds=each), usegmt=T
         ({"Range": "bytes=0-9", "If-None-Match": f'"{TAG}"'}, 304),
     ],
 )
-def test_conditions_decide(client: httpx.Client, headers: dict[str, str], status: int) -> None:
-    """RFC 9110's conditions, in its order; what isn't well-formed counts as absent."""
+def test_conditions_are_evaluated_in_order(client: httpx.Client, headers: dict[str, str], status: int) -> None:
+    """They have the order of RFC 9110; malformed ones count as absent."""
     answer = client.get("/files/data.bin", headers=headers)
     assert answer.status_code == status
     if status == 304:
         assert (answer.content, answer.headers["ETag"]) == (b"", f'"{TAG}"')
 
 
-def test_anything_that_can_seek_is_a_file(client: httpx.Client, files: Files) -> None:
+def test_any_seekable_object_is_a_file(client: httpx.Client, files: Files) -> None:
     """A file in memory has ranges, too, and is closed whether or not it is sent."""
     for headers, status in ({"Range": "bytes=2-4"}, 206), ({"If-None-Match": '"own"'}, 304), ({"If-Match": '"x"'}, 412):
         files.memory = io.BytesIO(b"0123456789")
@@ -212,13 +212,13 @@ def test_anything_that_can_seek_is_a_file(client: httpx.Client, files: Files) ->
         "..",
     ],
 )
-def test_a_name_that_no_file_has_is_404(client: httpx.Client, files: Files, name: str) -> None:
-    """Whatever the file system says of it: too long, impossible, a loop of links, a folder, below a file, a socket."""
+def test_a_name_of_no_file_is_404(client: httpx.Client, files: Files, name: str) -> None:
+    """This holds for any error of the file system: a long or impossible name, a loop of links, a folder, a socket."""
     assert client.get(f"/files/{name}").status_code == 404
 
 
-def test_a_file_is_saved_under_its_name(client: httpx.Client) -> None:
-    """A name can't end the header's text."""
+def test_a_download_has_its_file_name(client: httpx.Client) -> None:
+    """A name can't break out of the header field's quotes."""
     answer = client.get("/files/data.bin", params={"as": 'Ünï "quoted"\n.bin'})
     assert answer.headers["Content-Disposition"].startswith("attachment; filename=")
     assert "\n" not in answer.headers["Content-Disposition"]

@@ -1,4 +1,4 @@
-"""Forms, url-encoded and in parts, become a model, and files are kept within limits; nothing malformed is a 500."""
+"""Forms, url-encoded or multipart, become a model, and files have limits; nothing malformed is a 500."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Entry(BaseModel):
 
 
 class Entries:
-    """Says what it read."""
+    """Answers with what it read."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Read a form."""
@@ -48,7 +48,7 @@ class Entries:
         }
 
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Read any image, to its end."""
+        """Read an image to its end."""
         size = 0
         while part := req.stream.read(65536):
             size += len(part)
@@ -86,7 +86,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
 
 
 def violations(answer: httpx.Response) -> dict[str, str]:
-    """Return what an answer says is wrong, by field."""
+    """Return an answer's violations by field."""
     assert answer.status_code == 400, answer.text
     return {each["field"]: each["message"] for each in answer.json()["violations"]}
 
@@ -96,12 +96,12 @@ READ = {"name": "Ünï & co", "amount": 3, "price": 1.5, "gift": True, "tags": [
 
 
 def test_an_url_encoded_form_is_read(client: httpx.Client) -> None:
-    """Texts become what their field is, and what the model doesn't know is ignored."""
+    """Texts are converted to their fields' types; fields that the model lacks are ignored."""
     assert client.post("/entries", data=FIELDS).json() == READ | {"files": []}
 
 
-def test_a_form_in_parts_is_read(client: httpx.Client) -> None:
-    """Files come with their name, type and content; those that the model has no field for are dropped."""
+def test_a_multipart_form_is_read(client: httpx.Client) -> None:
+    """Files have their name, type and content; files for which the model has no field are dropped."""
     files = [
         ("picture", ("a.png", b"x" * SMALL, "image/png")),
         ("notes", ("one.txt", b"1", "text/plain")),
@@ -113,8 +113,8 @@ def test_a_form_in_parts_is_read(client: httpx.Client) -> None:
     }
 
 
-def test_all_that_is_wrong_is_refused_at_once(client: httpx.Client) -> None:
-    """A form breaks rules in the words of JSON bodies."""
+def test_all_violations_are_reported_together(client: httpx.Client) -> None:
+    """Violations of a form have the same words as those of JSON bodies."""
     fields = {"amount": "0", "price": "x", "gift": "maybe"}
     expected = {
         "name": "must not be blank",
@@ -135,7 +135,7 @@ def test_all_that_is_wrong_is_refused_at_once(client: httpx.Client) -> None:
 
 
 def test_an_empty_input_is_absent(client: httpx.Client) -> None:
-    """What a page sends for inputs that nobody filled counts as not sent."""
+    """An input that a user left empty counts as not sent."""
     files = {"picture": ("", b"", "application/octet-stream")}
     answer = client.post("/entries", data={"name": "a", "amount": "", "price": ""}, files=files)
     assert answer.json() == {"name": "a", "amount": 1, "price": None, "gift": False, "tags": [], "files": []}
@@ -170,12 +170,12 @@ FORM = "multipart/form-data; boundary=b"
     ],
 )
 def test_a_malformed_form_is_refused(client: httpx.Client, content_type: str, body: bytes) -> None:
-    """Whatever is wrong with it, it is 400."""
+    """Whatever is malformed, the answer is 400."""
     assert client.post("/entries", content=body, headers={"Content-Type": content_type}).status_code == 400
 
 
 def test_another_media_type_is_refused(client: httpx.Client) -> None:
-    """415 names what the operation reads; a range of types lets any of it through."""
+    """415 names the accepted media type; a range of types accepts any of them."""
     answer = client.post("/entries", json={"name": "a"})
     assert (answer.status_code, answer.headers["Accept"]) == (415, f"multipart/form-data, {URL_ENCODED}")
     assert client.post("/entries", content=b"x").status_code == 415
@@ -185,12 +185,12 @@ def test_another_media_type_is_refused(client: httpx.Client) -> None:
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/csv"}])
 def test_an_operation_may_read_any_media_type(client: httpx.Client, headers: dict[str, str]) -> None:
-    """`*/*` lets in whatever it is, and what doesn't say it."""
+    """`*/*` accepts any media type, and a request without one."""
     assert client.patch("/entries", content=b"x", headers=headers).json() == 1
 
 
 def test_each_operation_has_its_own_limit(client: httpx.Client) -> None:
-    """What one method of a path accepts is too large for another."""
+    """A body that one method accepts may be too large for another method of the path."""
     image = {"Content-Type": "image/png"}
     assert client.put("/entries", content=b"x" * LARGE, headers=image).json() == LARGE
     assert client.put("/entries", content=b"x" * (LARGE + 1), headers=image).status_code == 413

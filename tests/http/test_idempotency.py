@@ -1,4 +1,4 @@
-"""A request with an Idempotency-Key that came before is answered as it was then, also after kill -9, and done once."""
+"""Requests with the same Idempotency-Key are carried out once and get the same response, even after kill -9."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from plughost.testing import plugin_distribution, running_host, store_settings
 
 
 class Client:
-    """Orders, and knows how often orders were taken."""
+    """Sends orders, and knows how often the responder was called."""
 
     def __init__(self, client: httpx.Client, count: Path, orders: Orders) -> None:
-        """Take what it needs."""
+        """Store the client and the file of the count."""
         self.client = client
         self.orders = orders
         self._count = count
 
     @property
     def calls(self) -> int:
-        """How often the responder was called."""
+        """The number of calls of the responder."""
         return len(self._count.read_text(encoding="utf-8")) if self._count.exists() else 0
 
     def order(self, what: str, key: str | None = '"a"', **headers: str) -> httpx.Response:
-        """Order something."""
+        """Send an order."""
         given = {} if key is None else {"Idempotency-Key": key}
         return self.client.post("/orders", json=what, headers=given | headers)
 
@@ -53,7 +53,7 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
 
 
 def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
-    """Status, body and header fields are those of the first; a request without a key, or with another, is a new one."""
+    """Status, body and header fields are those of the first answer; a request with another key or none is a new one."""
     first, again = client.order("x"), client.order("x", "a")
     assert (first.status_code, first.json(), first.headers["Location"]) == (
         201,
@@ -66,44 +66,44 @@ def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
     assert first.headers["X-Request-ID"] != again.headers["X-Request-ID"]
     assert client.order("x", '"b"').json()["calls"] == 2
     assert client.order("x", None).json()["calls"] == 3
-    assert client.order("x", "a", Authorization="Basic eDp5").json()["calls"] == 4  # another's keys are another's
+    assert client.order("x", "a", Authorization="Basic eDp5").json()["calls"] == 4  # another user's keys are separate
 
 
-def test_an_error_of_the_request_is_an_answer(client: Client) -> None:
-    """What was refused is refused again, without another look."""
+def test_a_refusal_is_repeated(client: Client) -> None:
+    """A refused request is refused again, without calling the responder."""
     assert [client.order("refused").json()["detail"] for _ in range(2)] == ["Sold out."] * 2
     assert client.calls == 1
 
 
-def test_what_was_not_done_may_be_asked_again(client: Client) -> None:
-    """A 503 or 429 that says when to come back frees the key."""
+def test_a_request_that_was_not_executed_may_be_repeated(client: Client) -> None:
+    """A 503 or 429 with Retry-After frees the key."""
     assert [client.order("busy").status_code for _ in range(2)] == [503, 503]
     assert [client.order("limited", "b").status_code for _ in range(2)] == [429, 429]
     assert client.calls == 4
 
 
 @pytest.mark.parametrize("order", ["broken", "unwritable"])
-def test_what_failed_may_have_been_done(client: Client, order: str) -> None:
-    """It is not begun again, and nobody is told that it is in progress still."""
+def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> None:
+    """It is not repeated, and its outcome is reported as unknown, not as in progress."""
     failed, again = client.order(order), client.order(order)
     assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
 
 
-def test_what_was_done_is_answered_so_though_its_answer_cannot_be_kept(client: Client) -> None:
-    """A 503 with Retry-After would say that it was not done."""
+def test_an_executed_request_is_answered_even_if_its_answer_cannot_be_stored(client: Client) -> None:
+    """A 503 with Retry-After would say that it was not executed."""
     done = client.order("unkept")
     assert (done.status_code, done.json()["order"], client.calls) == (201, "unkept", 1)
 
 
-def test_an_answer_that_streams_is_not_given_again_as_an_empty_one(client: Client) -> None:
-    """Nobody knows then what it was, so the key has no answer."""
+def test_a_streamed_answer_is_not_repeated_as_an_empty_one(client: Client) -> None:
+    """A streamed response is not saved, so the outcome of its key is unknown."""
     assert client.order("streamed").content == b"ab"
     assert (client.order("streamed").json()["title"], client.calls) == ("Outcome Unknown", 1)
 
 
 def test_a_key_is_for_one_request(client: Client) -> None:
-    """With another body or version it is refused, and so is one that is no key."""
+    """A key with another body or version is refused, and so is an invalid key."""
     client.order("x")
     assert client.order("y").status_code == 422
     assert client.order("x", **{"API-Version": "1.0"}).status_code == 422
@@ -111,8 +111,8 @@ def test_a_key_is_for_one_request(client: Client) -> None:
     assert client.calls == 1
 
 
-def test_a_repeated_answer_names_the_version_that_made_it(tmp_path: Path) -> None:
-    """Whatever version serves a request without API-Version by now, spoken or not, the answer is not of that."""
+def test_a_repeated_answer_names_its_original_version(tmp_path: Path) -> None:
+    """A replayed response keeps its API-Version, even if that is not supported any more."""
     for versions in (("1.0",), ("1.0", "1.1"), ("2.0",)):
         orders = plugin_distribution("orders", Orders(tmp_path / "count", versions))
         with running_host(distributions=[orders], data_dir=tmp_path / "data") as host, host.client() as client:
@@ -121,8 +121,8 @@ def test_a_repeated_answer_names_the_version_that_made_it(tmp_path: Path) -> Non
             assert client.post("/orders", json="busy").headers["API-Version"] == versions[-1]
 
 
-def test_a_request_in_progress_is_not_begun_again(client: Client) -> None:
-    """The second is told to come back, and gets the answer then."""
+def test_a_request_in_progress_is_not_started_again(client: Client) -> None:
+    """The second gets 409 with Retry-After, and later the response."""
     first = threading.Thread(target=client.order, args=("hang",))
     first.start()
     until(lambda: client.calls == 1)
@@ -146,8 +146,8 @@ def process(*arguments: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Cli
             host.kill()
 
 
-def test_kill_9_loses_no_answer_and_does_nothing_twice(tmp_path: Path) -> None:
-    """What was answered is answered again; what was in the middle isn't done again."""
+def test_kill_9_loses_no_answer_and_repeats_nothing(tmp_path: Path) -> None:
+    """Finished requests are answered again; interrupted ones are not executed again."""
     data, count = tmp_path / "data", tmp_path / "count"
     done, hung = {"Idempotency-Key": '"done"'}, {"Idempotency-Key": '"hung"'}
     with process(data, count) as (host, client):
@@ -169,8 +169,8 @@ def _ask(url: str, headers: dict[str, str]) -> None:
         httpx.post(f"{url}/orders", json="hang", headers=headers, timeout=60)
 
 
-def test_a_plugin_without_the_store_is_told() -> None:
-    """Its answers could not be kept."""
+def test_a_plugin_without_the_store_fails_with_the_reason() -> None:
+    """Without the store, its responses could not be saved."""
     routes = (Route("", Orders(Path()), {"POST": Operation(summary="Order", idempotent=True)}),)
     plugin: Any = Plugin(register_routes=lambda context: [RouteGroup(prefix="/orders", routes=routes)])
     with running_host(distributions=[plugin_distribution("orders", plugin)]) as host:

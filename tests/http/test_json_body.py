@@ -26,7 +26,7 @@ class Price(BaseModel):
 
 
 def request(body: bytes = b'{"price":19.99}', **headers: str) -> Request:
-    """Return a request with a body and headers, underscores for hyphens."""
+    """Return a request with a body and headers, whose keywords have underscores for hyphens."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Request(testing.create_environ(method="POST", headers=named, body=body))
 
@@ -44,7 +44,7 @@ def request(body: bytes = b'{"price":19.99}', **headers: str) -> Request:
     ],
 )
 def test_json_media_types_are_read(content_type: str) -> None:
-    """JSON by any of its names is read, whatever the case and the parameters."""
+    """JSON is read under each of its media types, whatever the case and the parameters."""
     assert read_body(request(content_type=content_type), Price) == Price(price=Decimal("19.99"))
 
 
@@ -70,14 +70,14 @@ def test_no_content_type_is_json() -> None:
     ],
 )
 def test_other_media_types_are_unsupported(content_type: str) -> None:
-    """A body of another media type or character set is refused with 415 before it is looked at."""
+    """A body of another media type or character set is refused with 415 before it is parsed."""
     with pytest.raises(falcon.HTTPUnsupportedMediaType) as caught:
         read_json(request(b"not json", content_type=content_type))
     assert caught.value.description
 
 
 def test_compressed_bodies_are_unsupported() -> None:
-    """A Content-Encoding is refused with 415 and the one encoding that would do."""
+    """A Content-Encoding is refused with 415, and the answer names the only accepted encoding."""
     with pytest.raises(falcon.HTTPUnsupportedMediaType) as caught:
         read_json(request(content_encoding="gzip"))
     assert caught.value.headers == {"Accept-Encoding": "identity"}
@@ -85,21 +85,21 @@ def test_compressed_bodies_are_unsupported() -> None:
 
 
 def test_a_body_over_the_default_limit_is_too_large() -> None:
-    """Without a mounted route the default limit holds, to the byte."""
+    """Without a mounted route, the default limit applies, exact to the byte."""
     assert read_json(request(b" " * (DEFAULT_BODY_LIMIT - 1) + b"1")) == 1
     with pytest.raises(falcon.HTTPContentTooLarge):
         read_json(request(b" " * DEFAULT_BODY_LIMIT + b"1"))
 
 
-def test_a_missing_body_is_told() -> None:
-    """An empty body is a 400 that says so."""
+def test_a_missing_body_is_400() -> None:
+    """The error says that the body is empty."""
     with pytest.raises(MalformedJSON) as caught:
         read_body(request(b""), Price)
     assert "missing" in (caught.value.description or "")
 
 
 def test_a_body_that_breaks_rules_is_invalid() -> None:
-    """The model's violations come through."""
+    """The answer has the model's violations."""
     with pytest.raises(Invalid) as caught:
         read_body(request(b'{"price":-1}'), Price)
     assert caught.value.violations[0].message == "must be greater than or equal to 0"
@@ -108,7 +108,7 @@ def test_a_body_that_breaks_rules_is_invalid() -> None:
 @settings(deadline=None)
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=30), st.binary(max_size=20))
 def test_any_request_is_read_or_refused(content_type: str, body: bytes) -> None:
-    """No Content-Type and no body raise anything but Falcon's errors."""
+    """Whatever Content-Type and body a request has, only Falcon's errors are raised."""
     environ = testing.create_environ(method="POST", body=body)
     environ["CONTENT_TYPE"] = content_type
     with contextlib.suppress(falcon.HTTPBadRequest, falcon.HTTPUnsupportedMediaType, Invalid):
@@ -116,7 +116,7 @@ def test_any_request_is_read_or_refused(content_type: str, body: bytes) -> None:
 
 
 class Echo:
-    """A resource that answers with what it is sent."""
+    """A resource that answers with the body."""
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Answer with the body."""
@@ -125,7 +125,7 @@ class Echo:
 
 @pytest.fixture
 def client() -> testing.TestClient:
-    """A Falcon app that uses the handler for JSON."""
+    """A Falcon app with the JSON handler."""
     app = falcon.App()
     handler = JSONHandler()
     app.req_options.media_handlers["application/json"] = handler
@@ -147,6 +147,6 @@ def test_falcons_media_is_exact(client: testing.TestClient) -> None:
 def test_falcons_media_refuses_bad_bodies(
     client: testing.TestClient, body: str, length: str | None, status: int
 ) -> None:
-    """Bad bodies are Falcon's errors through `req.media` too; one that the engine held back is too large."""
+    """`req.media` raises Falcon's errors for bad bodies; a body that the engine withheld is too large."""
     headers = {"Content-Length": length} if length else None
     assert client.simulate_post("/", body=body, headers=headers).status_code == status

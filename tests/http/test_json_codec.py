@@ -1,4 +1,4 @@
-"""Decoding and encoding: exact numbers, and every kind of bad input refused as a client's mistake."""
+"""Decoding and encoding of JSON: numbers are exact, and bad input is always the client's mistake."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("raw", "reason"), REFUSED.values(), ids=REFUSED)
 def test_bad_json_is_a_400_that_says_why(raw: bytes, reason: str) -> None:
-    """Whatever isn't sound JSON is refused with 400, and the description tells what is wrong and where."""
+    """Unsound JSON is refused with 400, and the description says what is wrong and where."""
     with pytest.raises(MalformedJSON) as caught:
         decode(raw)
     assert caught.value.status_code == 400
@@ -81,20 +81,20 @@ def test_bad_json_is_a_400_that_says_why(raw: bytes, reason: str) -> None:
     ],
 )
 def test_values_are_decoded_exactly(raw: bytes, value: object) -> None:
-    """Numbers keep every digit, strings every character, and what is merely unusual is accepted."""
+    """Numbers keep every digit, strings every character, and unusual but valid JSON is accepted."""
     decoded = decode(raw)
     assert decoded == value
     assert type(decoded) is type(value)
 
 
 @pytest.mark.parametrize("number", [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308])
-def test_what_a_binary_float_holds_is_in_range(number: float) -> None:
-    """Clients that compute with doubles send the smallest and the largest of them as well as any."""
+def test_every_double_is_in_range(number: float) -> None:
+    """The smallest and the largest double are accepted like any number, since clients compute with doubles."""
     assert float(decode(json.dumps(number).encode())) == number
 
 
-def test_brackets_in_strings_nest_nothing() -> None:
-    """Nor do those after an escaped quote; what follows the string counts again."""
+def test_brackets_in_strings_do_not_nest() -> None:
+    """Brackets after an escaped quote don't either; those after the string do."""
     told = '[\\"{' * 200
     assert decode(encode({told: [told]})) == {told: [told]}
     with pytest.raises(MalformedJSON) as refused:
@@ -103,7 +103,7 @@ def test_brackets_in_strings_nest_nothing() -> None:
 
 
 def test_a_wide_text_is_not_a_deep_one() -> None:
-    """Many small objects side by side are accepted however many there are."""
+    """Any number of small objects side by side is accepted."""
     assert len(decode(b"[" + b",".join([b"{}"] * 5000) + b"]")) == 5000
     deepest = b"[" * MAX_DEPTH + b"]" * (MAX_DEPTH - 1)
     assert len(decode(deepest + b",[]" * 100 + b"]")) == 101
@@ -159,13 +159,13 @@ class Item(BaseModel):
     ],
 )
 def test_values_are_written_in_plain_json(value: object, text: str) -> None:
-    """Each kind of value has one form, and Decimals are numbers with all their digits and no exponent."""
+    """Each kind of value has one form; Decimals are numbers with all digits and no exponent."""
     assert encode(value) == text.encode()
 
 
 @pytest.mark.parametrize("text", ["NaN", "sNaN", "-NaN", "Infinity", "-Infinity"])
-def test_what_is_no_number_is_not_written(text: str) -> None:
-    """A Decimal that isn't finite raises ValueError wherever it stands."""
+def test_a_decimal_that_is_not_finite_is_refused(text: str) -> None:
+    """It raises ValueError wherever it is in the value."""
     for value in (Decimal(text), [1, Decimal(text)], {"a": {"b": Decimal(text)}}):
         with pytest.raises(ValueError, match="no place in JSON"):
             encode(value)
@@ -181,7 +181,7 @@ def test_what_json_cannot_hold_is_a_type_error(value: object) -> None:
 @settings(deadline=None)
 @given(st.one_of(st.binary(max_size=60), st.text(max_size=40).map(lambda text: json.dumps(text).encode())))
 def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
-    """No bytes raise anything but MalformedJSON, and what is decoded can be written again."""
+    """No bytes raise anything but MalformedJSON, and every decoded value can be encoded again."""
     try:
         value = decode(raw)
     except MalformedJSON:
@@ -192,7 +192,7 @@ def test_any_bytes_are_decoded_or_refused(raw: bytes) -> None:
 @settings(deadline=None)
 @given(st.text(alphabet='{}[]",:0123456789.eE+-\\udDcC8aNnftrue \n', max_size=30))
 def test_almost_json_is_decoded_or_refused(text: str) -> None:
-    """Texts made of JSON's own characters raise nothing but MalformedJSON either, and hold no lone surrogate."""
+    """Texts of JSON's own characters raise nothing but MalformedJSON either, and give no lone surrogate."""
     try:
         value = decode(text.encode())
     except MalformedJSON:
@@ -203,14 +203,14 @@ def test_almost_json_is_decoded_or_refused(text: str) -> None:
 @settings(deadline=None)
 @given(decimals)
 def test_decimals_survive_the_round_trip(number: Decimal) -> None:
-    """A Decimal is written exactly, as a number without an exponent that any reader understands."""
+    """A Decimal is written exactly, without an exponent, as a number that any reader understands."""
     text = encode({"n": number})
     assert b"E" not in text
     assert Decimal(decode(text)["n"]) == number
 
 
-def test_json_that_is_there_already_is_kept() -> None:
-    """What a database or another service wrote stands where it is put, whatever else is written beside it."""
+def test_encoded_json_is_kept() -> None:
+    """JSON from a database or another service is inserted unchanged among other values."""
     for beside in ("Tea", "1E+5", "NaN"):
         written = encode({"a": msgspec.Raw(b"19.90"), "b": beside})
         assert decode(written) == {"a": Decimal("19.90"), "b": beside}
@@ -226,5 +226,5 @@ json_values: st.SearchStrategy[Any] = st.recursive(
 @settings(deadline=None)
 @given(json_values)
 def test_values_survive_the_round_trip(value: Any) -> None:
-    """What is encoded is decoded to the same value."""
+    """An encoded value is decoded to the same value."""
     assert decode(encode(value)) == value

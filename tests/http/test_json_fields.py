@@ -1,4 +1,4 @@
-"""The field rules: each of the contract's texts, the values that pass, and the JSON Schema that says the same."""
+"""The field rules: each text of the contract, the valid values, and the equivalent JSON Schema."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ class Change(BaseModel):
         (Flag, '"true"', "must be a boolean"),
     ],
 )
-def test_a_broken_rule_is_told_in_the_contracts_words(model: type[BaseModel], json: str | None, text: str) -> None:
-    """Each way to break a rule has one violation with the text that CONTRACT 2 gives; None stands for missing."""
+def test_a_violation_has_the_contracts_words(model: type[BaseModel], json: str | None, text: str) -> None:
+    """Each broken rule has one violation with the text of CONTRACT 2; None stands for missing."""
     body = "{}" if json is None else f'{{"field":{json}}}'
     with pytest.raises(Invalid) as caught:
         validate(model, decode(body.encode()))
@@ -150,7 +150,7 @@ def test_a_broken_rule_is_told_in_the_contracts_words(model: type[BaseModel], js
     ],
 )
 def test_a_good_value_is_kept(model: type[BaseModel], json: str, value: object) -> None:
-    """What keeps the rule arrives as its Python type, strings exactly as sent."""
+    """A valid value has its Python type, and strings are exactly as sent."""
     kept = getattr(validate(model, decode(f'{{"field":{json}}}'.encode())), "field")  # noqa: B009 - any model
     assert kept == value
     assert type(kept) is type(value)
@@ -180,13 +180,13 @@ def test_a_price_is_exact_and_plain(json: str, written: str) -> None:
 @settings(deadline=None)
 @given(st.decimals(min_value=0, max_value=Decimal("99999999999.9999"), places=4), st.integers(0, 20))
 def test_every_price_within_bounds_is_exact(price: Decimal, zeros: int) -> None:
-    """Any number of up to 11 and 4 digits is accepted with its exact value, however many zeros follow."""
+    """Any number with up to 11 and 4 digits keeps its exact value, however many zeros follow."""
     assert validate(Price, decode(f'{{"field":{price}{"0" * zeros}}}'.encode())).field == price
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
-def test_the_pattern_of_a_text_says_what_the_rule_says(text: str) -> None:
+def test_the_pattern_of_a_text_matches_its_rule(text: str) -> None:
     """The JSON Schema of a text accepts exactly the strings that the rule accepts."""
     schema = Name.model_json_schema()["properties"]["field"]
     described = (
@@ -201,7 +201,7 @@ def test_the_pattern_of_a_text_says_what_the_rule_says(text: str) -> None:
 
 
 def test_a_left_out_field_differs_from_null() -> None:
-    """A partial update tells which fields were sent, keeps the others out, and refuses null."""
+    """A partial update knows which fields were sent, leaves out the others, and refuses null."""
     assert validate(Change, {}).model_fields_set == set()
     sent = validate(Change, {"height": Decimal("1.8"), "unknown": 1})
     assert (sent.model_fields_set, sent.name) == ({"height"}, None)
@@ -254,14 +254,14 @@ def test_a_field_may_be_described_further() -> None:
     "value", [1e-9, float("nan"), float("inf"), Decimal("NaN"), Decimal("sNaN"), Decimal("-Infinity")]
 )
 def test_numbers_from_code_are_checked_as_well(value: object) -> None:
-    """Binary floats and special Decimals, which JSON can't say, are refused by the rules and not by an exception."""
+    """Binary floats and special Decimals, which JSON can't express, are refused by the rules, not by an exception."""
     with pytest.raises(Invalid):
         validate(Stock, {"field": value})
     with pytest.raises(Invalid):
         validate(Price, {"field": value})
 
 
-def test_digits_are_given_in_pairs() -> None:
-    """A rule with only one of the two numbers of digits is a mistake of its author."""
+def test_both_numbers_of_digits_are_required() -> None:
+    """A rule with only one of the two numbers of digits is its author's mistake."""
     with pytest.raises(ValueError, match="go together"):
         Number(integer_digits=3)

@@ -1,4 +1,4 @@
-"""Validation: all invalid fields at once, sensible texts and strictness for ordinary pydantic models too."""
+"""Validation: all invalid fields at once, sensible texts, and strictness for ordinary pydantic models too."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Draft(BaseModel):
 
 
 def violations(model: type[BaseModel], value: Any) -> list[tuple[str, str]]:
-    """Return what is wrong with a value, which is expected to be invalid."""
+    """Return the violations of an invalid value."""
     with pytest.raises(Invalid) as caught:
         validate(model, value)
     return [(violation.field, violation.message) for violation in caught.value.violations]
 
 
 def test_every_invalid_field_is_named_once_and_in_order() -> None:
-    """Missing and wrong members are all told at once, in the order of the model."""
+    """Missing and wrong members are reported together, in the order of the model."""
     assert violations(Draft, {"stock": -1, "name": 5, "level": "X"}) == [
         ("sku", "must not be blank"),
         ("name", "must be a string"),
@@ -49,7 +49,7 @@ def test_every_invalid_field_is_named_once_and_in_order() -> None:
 
 @pytest.mark.parametrize("value", [None, [], "text", 5, Decimal("1.5"), True, [{}]])
 def test_a_body_that_is_no_object_is_one_violation(value: object) -> None:
-    """Anything but an object is refused as a whole, under the empty name."""
+    """Anything but an object is refused as a whole, under an empty name."""
     assert violations(Draft, value) == [("", "must be an object")]
 
 
@@ -79,7 +79,7 @@ class Colour(enum.Enum):
 
 
 class Order(BaseModel):
-    """A third party's model, with types of pydantic's own."""
+    """A third party's model with pydantic's own types."""
 
     lines: list[Line] = []
     count: int = 0
@@ -157,12 +157,12 @@ class Order(BaseModel):
     ],
 )
 def test_ordinary_pydantic_types_have_sensible_texts(value: object, expected: Sequence[tuple[str, str]]) -> None:
-    """A model of plain pydantic types refuses what JSON has another type for, in words without pydantic's internals."""
+    """A model of plain pydantic types refuses wrong JSON types, in words without pydantic's internals."""
     assert violations(Order, value) == list(expected)
 
 
 def test_missing_members_are_named_wherever_they_are() -> None:
-    """Members missing in a nested object are told in the words of their own rules, with the whole path."""
+    """A missing member of a nested object is reported in the words of its own rule, with the whole path."""
     good = {"sku": "a", "name": "b", "price": 1, "stock": 1}
     lines = [{"draft": good, "count": 1}, {"draft": {**good, "sku": " "}}, {"draft": {"name": "b"}, "count": "1"}]
     assert violations(Order, {"lines": lines}) == [
@@ -175,7 +175,7 @@ def test_missing_members_are_named_wherever_they_are() -> None:
     ]
 
 
-def test_what_json_says_in_strings_is_understood() -> None:
+def test_types_that_json_writes_as_strings_are_parsed() -> None:
     """Dates, enumerations, UUIDs, sets and Decimals come from strings and arrays; integral numbers are integers."""
     key = uuid.uuid4()
     order = validate(
@@ -200,7 +200,7 @@ def test_what_json_says_in_strings_is_understood() -> None:
 
 
 def test_a_model_may_forbid_unknown_members() -> None:
-    """A model with extra="forbid" names the member that it doesn't know."""
+    """A model with extra="forbid" names the unknown member."""
 
     class Closed(BaseModel):
         model_config = ConfigDict(extra="forbid")
@@ -210,7 +210,7 @@ def test_a_model_may_forbid_unknown_members() -> None:
 
 
 def test_a_required_nullable_member_must_be_there() -> None:
-    """A field that may be null but not missing says so."""
+    """A field that may be null but not missing is reported as missing."""
 
     class Nullable(BaseModel):
         a: int | None
@@ -220,13 +220,13 @@ def test_a_required_nullable_member_must_be_there() -> None:
 
 
 def test_violations_are_limited_in_number() -> None:
-    """A body with very many mistakes doesn't get an answer much larger than itself."""
+    """The answer to a body with very many mistakes isn't much larger than the body."""
     assert len(violations(Order, {"lines": [5] * 5000})) == 1000
 
 
 @pytest.mark.parametrize("text", ["{value}", "a\nb", "%s"])
-def test_what_was_sent_is_not_repeated(text: str) -> None:
-    """A violation tells the rule and not the value, whatever characters it has."""
+def test_violations_do_not_repeat_the_value(text: str) -> None:
+    """A violation names the rule and not the value, whatever characters the value has."""
     assert all(text not in message for _, message in violations(Draft, {name: [text] for name in Draft.model_fields}))
 
 
@@ -243,7 +243,7 @@ def members(model: type[BaseModel]) -> st.SearchStrategy[Any]:
 
 
 def outcome(model: type[BaseModel], value: Any) -> Any:
-    """Return the model that a value stands for, or why it is invalid."""
+    """Return the model of a value, or why the value is invalid."""
     try:
         return validate(model, value)
     except Invalid as invalid:
@@ -253,7 +253,7 @@ def outcome(model: type[BaseModel], value: Any) -> Any:
 @settings(deadline=None)
 @given(json_values | members(Draft))
 def test_any_value_is_valid_or_invalid(value: Any) -> None:
-    """Whatever JSON says, the outcome is a sound product or a list of violations, one for each field."""
+    """Any JSON gives either a valid product or a list of violations, one for each field."""
     draft = outcome(Draft, value)
     if isinstance(draft, Invalid):
         fields = [violation.field for violation in draft.violations]

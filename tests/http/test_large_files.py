@@ -1,4 +1,4 @@
-"""Large files go up and down through a host that stays small; PLUGHOST_TEST_LARGE=1 tries 2 GiB instead of 256 MiB."""
+"""Large files up and down through a host with little memory; PLUGHOST_TEST_LARGE=1 uses 2 GiB instead of 256 MiB."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST_MEMORY: Final = 200 * 2**20
 
 
 def parts() -> Iterator[bytes]:
-    """Yield the file."""
+    """Yield the file in parts."""
     for number in range(BLOCKS):
         yield number.to_bytes(8, "big") + BLOCK[8:]
 
 
 @pytest.fixture(scope="module")
 def digest() -> str:
-    """The file's digest."""
+    """Return the file's digest."""
     made = hashlib.sha256()
     for part in parts():
         made.update(part)
@@ -40,7 +40,7 @@ def digest() -> str:
 
 @pytest.fixture
 def served(lane: Lane, tmp_path: Path) -> Iterator[tuple[str, Any, int]]:
-    """A host in a process of its own: its address, what verifies it, and the process's id."""
+    """A host in its own process: its address, its TLS context, and the process's id."""
     command = [sys.executable, str(Path(__file__).with_name("large_files.py")), lane.engine, str(tmp_path)]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as host:
@@ -55,8 +55,8 @@ def served(lane: Lane, tmp_path: Path) -> Iterator[tuple[str, Any, int]]:
             host.wait(60)
 
 
-def test_a_large_file_goes_up_and_down(served: tuple[str, Any, int], lane: Lane, digest: str) -> None:
-    """Nothing is lost either way, a download that broke off is resumed, and the host's memory stays below 200 MiB."""
+def test_a_large_file_is_uploaded_and_downloaded(served: tuple[str, Any, int], lane: Lane, digest: str) -> None:
+    """Nothing is lost, an interrupted download is resumed, and the host's memory stays below 200 MiB."""
     url, verify, process = served
     with httpx.Client(base_url=url, verify=verify, http1=not lane.http2, http2=lane.http2, timeout=300) as client:
         headers = {"Content-Type": "application/octet-stream", "Accept-Encoding": "identity"}

@@ -1,4 +1,4 @@
-"""Accept, minor versions and error formats, on their own."""
+"""Unit tests of Accept, minor versions and error formats."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ JSON, HAL = "application/json", "application/hal+json"
     ],
 )
 def test_the_best_offer(accept: str, best: str | None) -> None:
-    """The most specific range decides, then the quality; what is no range doesn't count."""
+    """The most specific range decides, then the quality; malformed ranges are ignored."""
     assert best_offer(accept, (JSON, HAL)) == best
 
 
 def test_versions_are_ordered_by_number() -> None:
-    """1.10 is newer than 1.9, a major version stands for its newest minor one."""
+    """1.10 is newer than 1.9, and a major version stands for its newest minor version."""
     versions = Versions(["2.0", "1.10", "1.9"])
-    assert (versions.spoken, versions.newest) == (("1.9", "1.10", "2.0"), "2.0")
+    assert (versions.supported, versions.newest) == (("1.9", "1.10", "2.0"), "2.0")
     assert [versions.choose(asked) for asked in (None, "1", "1.9", " 2 ")] == ["2.0", "1.10", "1.9", "2.0"]
 
 
 @pytest.mark.parametrize("asked", ["", "3", "1.1", "1.", ".1", "-1", "1.9.0", "latest", "9" * 5000])
-def test_another_version_is_refused_with_those_there_are(asked: str) -> None:
-    """The error names every version that is spoken."""
+def test_an_unknown_version_is_refused_with_the_known_ones(asked: str) -> None:
+    """The error names every version that is supported."""
     with pytest.raises(falcon.HTTPBadRequest) as raised:
         Versions(["1.9", "1.10"]).choose(asked)
     assert "1.9, 1.10" in (raised.value.description or "")
 
 
-@pytest.mark.parametrize("spoken", [[], ["1"], ["v1.0"], ["1.0.0"], ["01.0"], ["1.x"], [""]])
-def test_versions_that_are_none_are_refused(spoken: list[str]) -> None:
+@pytest.mark.parametrize("supported", [[], ["1"], ["v1.0"], ["1.0.0"], ["01.0"], ["1.x"], [""]])
+def test_malformed_versions_are_refused(supported: list[str]) -> None:
     """A declared version is `major.minor`, without leading zeros."""
     with pytest.raises(ValueError, match="minor version"):
-        Versions(spoken)
+        Versions(supported)
 
 
 @pytest.mark.parametrize(
@@ -90,11 +90,11 @@ def test_versions_that_are_none_are_refused(spoken: list[str]) -> None:
     ],
 )
 def test_an_id_is_plain_digits(text: str, number: int | None) -> None:
-    """Ids are ASCII digits from 1 to 2^63-1; everything else names nothing."""
+    """Ids are ASCII digits from 1 to 2^63-1; anything else is not found."""
     assert parse_id(text) == number
 
 
-def test_all_violations_are_told_at_once() -> None:
+def test_all_violations_are_reported_together() -> None:
     """Problem details list every violation; plain text has a line for each, and one for the body as a whole."""
     error = Invalid([Violation("name", "must not be blank"), Violation("", "must be an object")])
     problem = Problem.of(error, 422)
@@ -113,7 +113,7 @@ def test_all_violations_are_told_at_once() -> None:
 
 @pytest.mark.parametrize("error", [falcon.HTTPNotFound(), falcon.HTTPError(599), falcon.HTTPError(418, title="")])
 def test_a_problem_always_has_a_title_and_a_detail(error: falcon.HTTPError) -> None:
-    """An error that says nothing gets the status's phrase."""
+    """An error without a text gets the phrase of its status."""
     problem = Problem.of(error)
     assert problem.title
     assert problem.detail

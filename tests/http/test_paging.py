@@ -1,4 +1,4 @@
-"""One declaration of paging: what clients may ask for, and the links that lead from page to page, on each database."""
+"""One declaration of paging gives the parameters and the links between pages, on each database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS: Final = (("tea", "2.5", True), ("pot", "20", True), ("cup", "2.5", False),
 
 
 class Ware(BaseModel):
-    """What is listed."""
+    """An item of the list."""
 
     id: Annotated[int, Integer(minimum=1)]
     name: Annotated[str, Text(max_length=10)]
@@ -38,7 +38,7 @@ class Ware(BaseModel):
 
 @dataclass(frozen=True)
 class Row:
-    """A row of it."""
+    """A row of the table."""
 
     id: int
     name: str
@@ -53,12 +53,12 @@ class Wares:
     """A list with a parameter of its own."""
 
     def __init__(self, store: OpenStore[Session], paging: Paging) -> None:
-        """Take the store and the declaration."""
+        """Store the store and the declaration."""
         self._store = store
         self._paging = paging
 
     def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
-        """List them."""
+        """List the items."""
         page = self._paging.page(asked, colour=req.get_param("colour"))
         select = "SELECT id, name, price, sold FROM wares WHERE id < ?"
         wares, total = self._store.read(read_page, Row, select, page, 1000)
@@ -81,7 +81,7 @@ class Plugin:
 
     @hookimpl
     def register_stores(self) -> list[Store]:
-        """Offer the store."""
+        """Declare the store."""
         return [self._store]
 
     @hookimpl
@@ -97,7 +97,7 @@ class Plugin:
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    """A client of a host that lists."""
+    """A client of a host with the lists."""
     plugin = plugin_distribution("wares", Plugin(tmp_path_factory.mktemp("migrations")))
     with (
         store_settings(request.param) as settings,
@@ -128,7 +128,7 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     ],
 )
 def test_links_lead_through_the_list(client: httpx.Client, how: str, query: str, expected: str) -> None:
-    """From the first page along `next` each item is met once, in the order and with the filters that were asked for."""
+    """From the first page along `next`, each item comes once, in the requested order and with the requested filters."""
     answer = client.get(f"/wares/{how}?{query}&colour=red%20%26")
     met: list[str] = answer.json()
     while "next" in answer.links:
@@ -141,7 +141,7 @@ def test_links_lead_through_the_list(client: httpx.Client, how: str, query: str,
 
 
 def test_pages_are_counted(client: httpx.Client) -> None:
-    """There is a total, and a way to the last page and back; past the end there is nothing."""
+    """There is a total, and links to the last page and back; past the end, a page is empty."""
     answer = client.get("/wares/pages/?page=1")
     base = f"{client.base_url}/wares/pages?"
     assert answer.headers["X-Total-Count"] == "5"
@@ -165,19 +165,19 @@ MADE_UP: Final[tuple[list[object], ...]] = ([], [""], ["", "x"], ["", 0], ["", 1
 
 
 @pytest.mark.parametrize("cursor", ["x", "%FF", "é", *(_cursor(*each) for each in MADE_UP)])
-def test_a_cursor_that_no_page_named_is_refused(client: httpx.Client, cursor: str) -> None:
-    """Whatever is made up, or belongs to another order, is a violation and never reaches the database."""
+def test_a_forged_cursor_is_refused(client: httpx.Client, cursor: str) -> None:
+    """A cursor that is made up or belongs to another order is a violation, and never reaches the database."""
     answer = client.get("/wares/cursor", params={"cursor": cursor})
     assert (answer.status_code, answer.json()["violations"][0]["field"]) == (400, "cursor")
 
 
-def test_a_cursor_beyond_what_columns_hold_finds_nothing(client: httpx.Client) -> None:
-    """A number of more than 64 bits is right for the model, and matches nothing."""
+def test_a_cursor_beyond_the_range_of_columns_finds_nothing(client: httpx.Client) -> None:
+    """A number of more than 64 bits is valid for the model, and matches nothing."""
     assert client.get("/wares/cursor", params={"cursor": _cursor("", 10**30)}).json() == []
 
 
-def test_a_declaration_that_can_not_work_is_refused() -> None:
-    """What the model lacks, or no parameter can be, is named where it is declared."""
+def test_an_invalid_declaration_is_refused() -> None:
+    """The error names a field that the model lacks, or a name or type that no parameter can have."""
     with pytest.raises(ValueError, match=r"Ware has no field 'nmae', but id, name, price, sold, note"):
         replace(PAGING, sort=("nmae",))
 

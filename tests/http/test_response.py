@@ -1,12 +1,12 @@
-"""What the host adds to every response."""
+"""Header fields that the host adds to every response."""
 
 from __future__ import annotations
 
 from plughost.http._response import Response
 
 
-def test_what_a_response_varies_by_already_stays() -> None:
-    """The host's Vary is added to the resource's own; other fields replace what the resource set."""
+def test_the_hosts_vary_is_added_to_the_resources() -> None:
+    """Other fields replace those that the resource set."""
     resp = Response()
     resp.vary = ["Accept-Language"]
     resp.set_header("X-Request-ID", "mine")
@@ -18,8 +18,8 @@ def test_what_a_response_varies_by_already_stays() -> None:
     }
 
 
-def test_what_a_response_varies_by_is_named_once() -> None:
-    """What the resource names in its own Vary, in whatever case, the host doesn't name again."""
+def test_vary_names_each_field_once() -> None:
+    """A field that the resource names in its own Vary, in any case, is not added again."""
     resp = Response()
     resp.set_header("Vary", "api-version,Accept")
     resp.add_common({"vary": "API-Version, Origin"}, "theirs")

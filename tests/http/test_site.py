@@ -1,4 +1,4 @@
-"""A site: whose word about the client is believed, and where its secure address is."""
+"""A site: which forwarded headers it trusts, its HTTPS address, and draining."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
 
 def seen(headers: dict[str, str], peer: str = "10.0.0.1", trusted: Iterable[Any] = PROXIES) -> dict[str, Any]:
-    """Return the environ that an app on a site sees."""
+    """Return the environ that an app on a site gets."""
     given: list[dict[str, Any]] = []
 
     def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -47,8 +47,8 @@ FORWARDED = {
 
 
 @pytest.mark.parametrize("trusted", [[], PROXIES])
-def test_nobody_else_is_believed(trusted: list[Any]) -> None:
-    """What a client that is no trusted proxy claims is dropped, so that no plugin believes it either."""
+def test_forwarded_headers_of_others_are_dropped(trusted: list[Any]) -> None:
+    """Forwarded headers of clients that are no trusted proxies are dropped, so that plugins don't trust them either."""
     environ = seen(FORWARDED, peer="198.51.100.1", trusted=trusted)
     assert (environ["REMOTE_ADDR"], environ["wsgi.url_scheme"]) == ("198.51.100.1", "http")
     assert environ["HTTP_HOST"] == "falconframework.org"
@@ -56,10 +56,10 @@ def test_nobody_else_is_believed(trusted: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("peer", "client"), [("10.0.0.1", "192.0.2.7"), ("198.51.100.1", "198.51.100.1")])
-def test_whom_a_limit_concerns_is_told_by_a_trusted_proxy(peer: str, client: str) -> None:
-    """The address that holds too much is that of the client behind a trusted proxy; nobody else can name one."""
+def test_a_limit_counts_the_client_behind_a_trusted_proxy(peer: str, client: str) -> None:
+    """`client_of` returns the address that a trusted proxy forwards, and ignores those of other clients."""
     environ = create_environ(headers=FORWARDED, remote_addr=peer)
-    del environ["wsgi.url_scheme"]  # an engine asks before it has one
+    del environ["wsgi.url_scheme"]  # an engine asks before it knows the scheme
     before = dict(environ)
     assert Site("main", None, PROXIES).client_of(environ) == client  # type: ignore[arg-type] # no app is called
     assert environ == before
@@ -95,8 +95,8 @@ def test_a_trusted_proxy_is_believed(peer: str) -> None:
         ("", "10.0.0.1"),
     ],
 )
-def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, client: str) -> None:
-    """A chain is read from its end while it names trusted proxies; a port is no matter, what no address is ends it."""
+def test_the_client_is_the_last_address_of_no_trusted_proxy(chain: str, client: str) -> None:
+    """A chain is read backwards through trusted proxies; ports are ignored, and anything but an address ends it."""
     assert seen({"X-Forwarded-For": chain})["REMOTE_ADDR"] == client
 
 
@@ -118,19 +118,19 @@ def test_the_client_is_the_last_address_that_no_trusted_proxy_has(chain: str, cl
     ],
 )
 def test_a_forwarded_host_is_a_host_or_nothing(headers: dict[str, str], host: str) -> None:
-    """Only a well-formed host gets into absolute URLs; the last of several counts."""
+    """Only a well-formed host gets into absolute URLs; if there are several, the last one counts."""
     assert seen(headers)["HTTP_HOST"] == host
 
 
 @pytest.mark.parametrize(("chain", "scheme"), [("http, https", "https"), ("https, http", "http"), ("HTTPS ", "https")])
 def test_the_last_scheme_counts(chain: str, scheme: str) -> None:
-    """Of several schemes that proxies name, the one of the proxy next to this host is taken."""
+    """If proxies name several schemes, that of the nearest proxy counts."""
     assert seen({"X-Forwarded-Proto": chain})["wsgi.url_scheme"] == scheme
 
 
 @pytest.mark.parametrize("scheme", ["ftp", "javascript", "", "https://x"])
-def test_a_scheme_that_is_none_is_ignored(scheme: str) -> None:
-    """Only http and https are taken from a proxy."""
+def test_an_unknown_scheme_is_ignored(scheme: str) -> None:
+    """Only http and https are accepted from a proxy."""
     assert seen({"X-Forwarded-Proto": scheme})["wsgi.url_scheme"] == "http"
 
 
@@ -163,7 +163,7 @@ def test_the_secure_address_has_the_hosts_name_and_the_secure_port(host: str | N
 
 
 def test_the_default_port_is_not_named() -> None:
-    """Port 443 needs no mention, and without a secure listener there is no address."""
+    """Port 443 is left out, and without a secure listener there is no address."""
     assert address("/a", "localhost", 443) == "https://localhost/a"
     assert address("/a", "localhost", None) is None
 
@@ -173,8 +173,8 @@ def test_a_target_in_absolute_form_has_a_secure_address_too() -> None:
     assert address("http://localhost/a?b=c", "localhost") == "https://localhost:8443/a?b=c"
 
 
-def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
-    """Draining waits for the request that the old app is answering, while the new one answers others."""
+def test_a_replaced_app_is_drained_by_its_last_answer() -> None:
+    """Draining waits for the old app's request, while the new app answers others."""
     answering, go_on = threading.Event(), threading.Event()
 
     def old(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -203,8 +203,8 @@ def test_a_swapped_out_app_is_drained_by_its_last_answer() -> None:
     assert gone() is None, "what was swapped out is kept until the next swap"
 
 
-def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_out() -> None:
-    """Each is told as its plugin's until it is answered, whichever app answers it."""
+def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> None:
+    """Each request is listed with its plugin until its response ends, whichever app serves it."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
@@ -222,7 +222,7 @@ def test_requests_in_flight_are_told_by_plugin_also_when_their_app_was_swapped_o
 
 
 def test_a_stream_is_in_flight_until_it_is_closed() -> None:
-    """A body that streams counts until the server closes it, and an app that raises counts no more."""
+    """A streamed body counts until the server closes it; an app that raises counts no more."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         return iter([b"a"])
@@ -243,7 +243,7 @@ def test_a_stream_is_in_flight_until_it_is_closed() -> None:
 
 
 class Broken:
-    """A body that fails before its first part, and counts how often it is closed."""
+    """A body that fails before its first part, and counts its calls of `close`."""
 
     closed = 0
 
@@ -251,12 +251,12 @@ class Broken:
         raise ValueError("broken")
 
     def close(self) -> None:
-        """Take note."""
+        """Count the call."""
         self.closed += 1
 
 
-def test_a_body_that_fails_before_it_begins_is_answered_by_the_app_to_its_end() -> None:
-    """The error's own body is whole, and the one that failed is closed once."""
+def test_a_body_that_fails_before_it_begins_is_replaced_by_an_error() -> None:
+    """The error's own body is complete, and the failed one is closed once."""
     failed = Broken()
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -269,8 +269,8 @@ def test_a_body_that_fails_before_it_begins_is_answered_by_the_app_to_its_end() 
     assert (failed.closed, site.in_flight) == (1, 0)
 
 
-def test_a_body_is_noted_once_whether_or_not_it_is_sent() -> None:
-    """What is to happen when a body begins happens with its first part, or when it is closed without any."""
+def test_the_beginning_of_a_body_is_reported_once() -> None:
+    """It is reported with the first part, or when the body is closed without any."""
     site = Site("main", lambda environ, start_response: iter([b"a", b"b"]))  # type: ignore[arg-type] # any app
     begun: list[int] = []
     for number, parts in enumerate(([], [b"a", b"b"])):

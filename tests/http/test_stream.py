@@ -1,4 +1,4 @@
-"""JSON arrays that are made while they are sent."""
+"""JSON arrays that are produced while they are sent."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ def client(batches: Iterator[Sequence[object]] | Batches) -> testing.TestClient:
 
 @pytest.mark.parametrize("batches", [[], [[]], [[1, "two"]], [[1], [2, 3]], [[1], [], [2]], [[], [], []]], ids=str)
 def test_batches_become_one_array(batches: Batches) -> None:
-    """However the items are cut into batches, the array holds them in their order."""
+    """The array has the items in order, however they are divided into batches."""
     answer = client(batches).simulate_get("/list")
     assert json.loads(answer.content) == [item for batch in batches for item in batch]
 
 
 def test_one_batch_has_a_length() -> None:
-    """A list that fits in one batch is sent with its Content-Length, a longer one without."""
+    """A list of one batch has a Content-Length, a longer list has none."""
     assert client([[1, 2]]).simulate_get("/list").headers["content-length"] == "5"
     assert "content-length" not in client([[1], [2]]).simulate_get("/list").headers
 
 
 def test_a_long_list_is_fetched_as_it_is_sent() -> None:
-    """No more than one batch beyond what was sent is asked for."""
+    """At most one batch more than was sent is fetched."""
     asked: list[int] = []
 
     def batches() -> Iterator[Sequence[int]]:
@@ -75,7 +75,7 @@ def test_a_long_list_is_fetched_as_it_is_sent() -> None:
 
 
 def test_an_early_error_is_answered() -> None:
-    """A store that fails before anything was sent is a 503."""
+    """If the store fails before anything was sent, the answer is 503."""
 
     def batches(fail: bool) -> Iterator[Sequence[int]]:
         if fail:
@@ -88,7 +88,7 @@ def test_an_early_error_is_answered() -> None:
 
 
 def test_a_late_error_is_raised_to_the_engine() -> None:
-    """A store that fails on the way ends the array with an exception, not with a bracket."""
+    """If the store fails later, an exception ends the array, not a bracket."""
 
     def batches() -> Iterator[Sequence[int]]:
         yield [1]
@@ -105,7 +105,7 @@ def test_a_late_error_is_raised_to_the_engine() -> None:
 
 
 class FailingPlugin:
-    """A plugin whose list breaks off."""
+    """A plugin whose list fails in the middle."""
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -115,10 +115,10 @@ class FailingPlugin:
 
 
 class FailsLate(list[Sequence[object]]):
-    """Batches of which the third one fails."""
+    """Batches, the third of which fails."""
 
     def __iter__(self) -> Iterator[Sequence[object]]:
-        """Yield two of them."""
+        """Yield two batches, then fail."""
         yield ["x" * 100_000]
         yield ["y" * 100_000]
         raise Unavailable("gone")
@@ -126,7 +126,7 @@ class FailsLate(list[Sequence[object]]):
 
 @pytest.mark.parametrize("options", [{}, {"scheme": "https"}, {"scheme": "https", "http2": True}], ids=str)
 def test_a_client_sees_that_an_answer_is_incomplete(options: dict[str, Any]) -> None:
-    """On either engine, an error on the way ends the response so that no client takes it for whole."""
+    """On either engine, an error in the middle ends the response so that no client takes it for complete."""
     with (
         running_host(distributions=[plugin_distribution("failing", FailingPlugin())]) as host,
         host.client(**options) as client,

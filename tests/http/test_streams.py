@@ -1,4 +1,4 @@
-"""Streams pass through every layer of the host as Falcon and PEP 3333 know them, on each engine."""
+"""Streams pass through every layer of the host as Falcon and PEP 3333 define them, on each engine."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LINES = b"short line\n" * 100_000
 
 
 class OnlyReads:
-    """A stream with `read` and `close`, and no other method; keeps the sizes that were asked for."""
+    """A stream with only `read` and `close`, which records the requested sizes."""
 
     def __init__(self, data: bytes) -> None:
-        """Begin at the start."""
+        """Start at the beginning."""
         self._file = io.BytesIO(data)
         self.sizes: list[int] = []
         self.closed = 0
@@ -38,15 +38,15 @@ class OnlyReads:
         return self._file.read(size)
 
     def close(self) -> None:
-        """Count."""
+        """Count the call."""
         self.closed += 1
 
 
 class Iterable(OnlyReads):
-    """The same with lines, as a file that is open has them."""
+    """Like `OnlyReads`, but iterable by lines like an open file."""
 
     def __iter__(self) -> Iterator[bytes]:
-        """Fail: a file is sent in blocks."""
+        """Fail: a file must be sent in blocks."""
         raise AssertionError("a file was sent line by line")
 
 
@@ -54,16 +54,16 @@ class Parts:
     """An iterable of parts without `read`."""
 
     def __init__(self, parts: list[bytes]) -> None:
-        """Take them."""
+        """Store the parts."""
         self._parts = parts
         self.closed = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Iterate."""
+        """Return an iterator of the parts."""
         return iter(self._parts)
 
     def close(self) -> None:
-        """Count."""
+        """Count the call."""
         self.closed += 1
 
 
@@ -71,7 +71,7 @@ Stream = OnlyReads | Parts
 
 
 class Sends:
-    """Answers with what the test put there."""
+    """Answers with the test's stream."""
 
     stream: Stream = Parts([])
     length: int | None = None
@@ -94,7 +94,7 @@ class Plugin:
     """Mounts it."""
 
     def __init__(self) -> None:
-        """Keep the resource for the tests."""
+        """Store the resource for the tests."""
         self.sends = Sends()
 
     @hookimpl
@@ -124,7 +124,7 @@ def hosts() -> Iterator[dict[str, Served]]:
 
 @pytest.fixture(params=LANES, ids=str)
 def client(request: pytest.FixtureRequest, hosts: dict[str, Served], sends: Sends) -> Iterator[httpx.Client]:
-    """A client on each lane, which asks for no encoding by itself."""
+    """A client on each lane, which requests no encoding by itself."""
     lane: Lane = request.param
     with hosts[lane.engine][0].client(scheme=lane.scheme, http2=lane.http2) as opened:
         opened.headers["Accept-Encoding"] = "identity"
@@ -133,24 +133,24 @@ def client(request: pytest.FixtureRequest, hosts: dict[str, Served], sends: Send
 
 @pytest.fixture
 def sends(request: pytest.FixtureRequest, hosts: dict[str, Served]) -> Iterator[Sends]:
-    """What is sent by the host of the lane, and nothing of the test before."""
+    """The resource of the lane's host, reset."""
     resource = hosts[request.getfixturevalue("request").node.callspec.params["client"].engine][1].sends
     yield resource
     resource.length, resource.status, resource.fails = None, 200, False
 
 
 def closed_once(client: httpx.Client, stream: Stream) -> bool:
-    """Tell whether a stream was closed once, by the time that another request is answered."""
+    """Return whether a stream has been closed once when another request is answered."""
     client.get("/nothing")
     return stream.closed == 1
 
 
 @pytest.mark.parametrize("kind", [OnlyReads, Iterable])
 @pytest.mark.parametrize("with_length", [True, False])
-def test_a_file_goes_out_in_large_blocks(
+def test_a_file_is_sent_in_large_blocks(
     client: httpx.Client, sends: Sends, kind: type[OnlyReads], with_length: bool
 ) -> None:
-    """A stream with `read` is never iterated, is read 64 KiB at a time, and is closed once."""
+    """A stream with `read` is read 64 KiB at a time, never iterated, and closed once."""
     sends.stream = file = kind(LINES)
     sends.length = len(LINES) if with_length else None
     answer = client.get("/stream")
@@ -160,8 +160,8 @@ def test_a_file_goes_out_in_large_blocks(
     assert closed_once(client, file)
 
 
-def test_an_iterable_goes_out_part_by_part(client: httpx.Client, sends: Sends) -> None:
-    """A stream without `read` is iterated, and is closed once."""
+def test_an_iterable_is_sent_part_by_part(client: httpx.Client, sends: Sends) -> None:
+    """A stream without `read` is iterated, and closed once."""
     sends.stream = parts = Parts([b"one ", b"", b"two"])
     assert client.get("/stream").content == b"one two"
     assert closed_once(client, parts)
@@ -169,7 +169,7 @@ def test_an_iterable_goes_out_part_by_part(client: httpx.Client, sends: Sends) -
 
 @pytest.mark.parametrize("kind", [OnlyReads, Iterable])
 def test_a_compressed_file_is_read_in_large_blocks(client: httpx.Client, sends: Sends, kind: type[OnlyReads]) -> None:
-    """Compression reads a file as the server would."""
+    """Compression reads a file in blocks like the server."""
     sends.stream, sends.length = kind(LINES), len(LINES)
     file = sends.stream
     with client.stream("GET", "/stream", headers={"Accept-Encoding": "gzip"}) as answer:
@@ -180,7 +180,7 @@ def test_a_compressed_file_is_read_in_large_blocks(client: httpx.Client, sends: 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
 def test_a_stream_that_is_not_sent_is_closed(client: httpx.Client, sends: Sends, method: str, status: int) -> None:
-    """Where a response has no body its stream is closed all the same, unread."""
+    """If a response has no body, its stream is closed unread."""
     sends.stream, sends.length, sends.status = OnlyReads(LINES), len(LINES), status
     file = sends.stream
     answer = client.request(method, "/stream")
@@ -190,7 +190,7 @@ def test_a_stream_that_is_not_sent_is_closed(client: httpx.Client, sends: Sends,
 
 
 def test_a_stream_of_a_request_that_failed_is_closed(client: httpx.Client, sends: Sends) -> None:
-    """What a responder had prepared before it raised is closed, and the error is sent in its place."""
+    """A stream that a responder prepared before it raised is closed, and the error is sent instead."""
     sends.stream, sends.length, sends.fails = OnlyReads(LINES), len(LINES), True
     file = sends.stream
     answer = client.get("/stream")
@@ -200,7 +200,7 @@ def test_a_stream_of_a_request_that_failed_is_closed(client: httpx.Client, sends
 
 
 def test_no_more_is_sent_than_content_length_says(client: httpx.Client, sends: Sends) -> None:
-    """A file that is longer than its Content-Length is cut there (PEP 3333), and the connection stays in step."""
+    """A file longer than its Content-Length is cut there (PEP 3333), and the connection can be reused."""
     sends.stream, sends.length = OnlyReads(b"x" * 200_000), 100_000
     assert len(client.get("/stream").content) == 100_000
     sends.stream, sends.length = Parts([b"after"]), None
@@ -209,7 +209,7 @@ def test_no_more_is_sent_than_content_length_says(client: httpx.Client, sends: S
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_a_stream_that_ends_before_its_content_length_is_cut(client: httpx.Client, sends: Sends, encoding: str) -> None:
-    """No client takes a file for complete that is shorter than its resource said, compressed or not."""
+    """No client takes a file that is shorter than its Content-Length for complete, compressed or not."""
     sends.stream, sends.length = OnlyReads(b"x" * 2000), 3000
     with pytest.raises(httpx.TransportError):
         client.get("/stream", headers={"Accept-Encoding": encoding})

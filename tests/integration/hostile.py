@@ -1,4 +1,4 @@
-"""Tables of what no well-meaning client sends, for every route of a host (CONTRACT 2)."""
+"""Tables of hostile input for every route of a host (CONTRACT 2)."""
 
 from __future__ import annotations
 

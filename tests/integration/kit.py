@@ -1,4 +1,4 @@
-"""What tests that cross plugins share: hosts in processes of their own, and clients over every listener."""
+"""Shared by tests of several plugins: hosts in their own processes, and clients over every listener."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LANES: Final = (Lane("http"), Lane("https"), Lane("https", http2=True))
 
 
 def until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
-    """Return once a condition is true.
+    """Wait until a condition is true.
 
     Args:
         condition: What is asked again and again.
@@ -65,7 +65,7 @@ def until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process holds.
+    """The resources that a process uses.
 
     Attributes:
         memory: Resident bytes.
@@ -79,7 +79,7 @@ class Usage:
 
 
 class HostProcess:
-    """A host that runs in a process of its own.
+    """A host in its own process.
 
     Attributes:
         process: The process.
@@ -88,7 +88,7 @@ class HostProcess:
     """
 
     def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
-        """Wrap a host that has started."""
+        """Wrap a started host."""
         self.process = process
         self.data_dir = folder / "data"
         self.errors = folder / "errors.txt"
@@ -96,11 +96,11 @@ class HostProcess:
         self._ports = {(each["site"], each["scheme"]): int(each["port"]) for each in listeners}
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Send it a command, and return the answer."""
+        """Send it a command, and return its answer."""
         return send_command(self.data_dir, command, **arguments)
 
     def no_tracebacks(self) -> None:
-        """Fail with the lines of its log that have a traceback, if there are any."""
+        """Fail with the log's lines that have a traceback, if there are any."""
         lines = [line for line in self.errors.read_text(encoding="utf-8").splitlines() if "Traceback" in line]
         assert not lines, "\n".join(lines)
 
@@ -114,17 +114,17 @@ class HostProcess:
 
     @property
     def tls(self) -> ssl.SSLContext:
-        """What trusts its self-signed certificate, and no other."""
+        """A TLS context that trusts only its self-signed certificate."""
         return ssl.create_default_context(cafile=str(self.data_dir / "tls" / "certificate.pem"))
 
     def client(self, lane: Lane = LANES[0], site: str = "main", **options: Any) -> httpx.Client:
-        """Return a client over a lane."""
+        """Return a client for a lane."""
         verify: ssl.SSLContext | bool = self.tls if lane.scheme == "https" else True
         settings: dict[str, Any] = {"timeout": PATIENCE, "trust_env": False, "verify": verify, **options}
         return httpx.Client(base_url=self.url(site, lane.scheme), http1=not lane.http2, http2=lane.http2, **settings)
 
     def usage(self) -> Usage:
-        """Return what its process holds now."""
+        """Return the resources that its process uses now."""
         proc = Path("/proc", str(self.process.pid))
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
         return Usage(
@@ -134,13 +134,13 @@ class HostProcess:
         )
 
     def stop(self) -> int:
-        """Send SIGTERM; return the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
 
 
 def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
-    """Write the settings file of a host that keeps its data in `folder/data`, on ports that the system chooses."""
+    """Write the settings of a host with its data in `folder/data`, on ports that the system chooses."""
     free = {"http_port": 0, "https_port": 0}
     given = settings.get("sites", {})
     sites = {site: {**free, **given.get(site, {})} for site in ("main", "library", "admin")}

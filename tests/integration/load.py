@@ -1,4 +1,4 @@
-"""A steady load from many clients, each over a connection of its own or a new one for each request."""
+"""A steady load from many clients, with a kept connection each or a new one for each request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Ask = Callable[[httpx.Client], str]
 
 @dataclass
 class Load:
-    """Clients that ask until they are stopped.
+    """Clients that send requests until they are stopped.
 
     Attributes:
         tally: How often each word came of an exchange.
@@ -37,15 +37,15 @@ class Load:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Self:
-        """Go on."""
+        """Return the load."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop."""
+        """Stop the load."""
         self.stop()
 
     def add(self, name: str, ask: Ask, lanes: tuple[Lane, ...] = LANES) -> None:
-        """Start two clients a lane: one that keeps its connection, one that closes it after each exchange."""
+        """Start two clients for each lane: one keeps its connection, one closes it after each exchange."""
         for lane in lanes:
             for keep in (True, False):
                 told = f"{name} over {lane}, {'kept' if keep else 'closing'}"
@@ -54,7 +54,7 @@ class Load:
                 thread.start()
 
     def stop(self) -> None:
-        """Let every client end after its exchange, and close their connections."""
+        """Let every client finish its exchange and close its connections."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -73,7 +73,7 @@ class Load:
                 return
 
     def _clients(self, lane: Lane, keep: bool) -> Iterator[httpx.Client]:
-        """Yield a client for each exchange: one that keeps its connection, or ever new ones."""
+        """Yield a client for each exchange: always the same, or a new one each time."""
         trusted = self.host.tls
         with ExitStack() as stack:
             kept = stack.enter_context(self.host.client(lane, verify=trusted)) if keep else None

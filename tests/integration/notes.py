@@ -1,4 +1,4 @@
-"""A plugin with a store, in as many versions as a test likes, and hosts of it that are quick to start and kill."""
+"""A plugin with a store in several versions, and its hosts, which are quick to start and kill."""
 
 from __future__ import annotations
 
@@ -110,11 +110,11 @@ class Version:
 
     @property
     def good(self) -> bool:
-        """Whether it can serve, on a store that is no newer than it."""
+        """Whether it can serve on a store that is no newer."""
         return not (self.broken or self.bad_sql)
 
     def install(self, folder: Path) -> None:
-        """Put it into a folder, in place of another version."""
+        """Install it into a folder, in place of another version."""
         files = {"plughost_notes/__init__.py": "", "plughost_notes/plugin.py": self._source()}
         for engine, key in (("sqlite", "INTEGER PRIMARY KEY AUTOINCREMENT"), ("postgresql", "BIGSERIAL PRIMARY KEY")):
             for number in range(1, self.schema + 1):
@@ -152,7 +152,7 @@ class Lot:
     """
 
     def __init__(self, folder: Path, zygote: subprocess.Popen[str], settings: Mapping[str, Any], server: str) -> None:
-        """Begin without a host."""
+        """Store the folders; no host runs yet."""
         self.folder, self.packages, self.output = folder, folder / "packages", folder / "output.txt"
         self.process: int | None = None
         self._zygote, self._telling = zygote, threading.Lock()
@@ -176,18 +176,18 @@ class Lot:
         self._url = f"http://127.0.0.1:{self.ask('status')['listeners'][0]['port']}"
 
     def kill(self) -> None:
-        """End the host by kill -9."""
+        """Kill the host with kill -9."""
         process, self.process = self.process, None
         if process is not None:
             os.kill(process, signal.SIGKILL)
             assert self._tell(wait=process) == -signal.SIGKILL, self.output.read_text()
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Send the host a command; raise NotRunning where there is none."""
+        """Send the host a command; raise NotRunning if no host runs."""
         return send_command(self.folder / "data", command, **arguments)
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Run a command of plughost's; return its exit code and what it wrote."""
+        """Run a command of plughost, and return its exit code and output."""
         before = self.output.stat().st_size if self.output.exists() else 0
         process = self._tell(start=[*arguments])
         code = self._tell(wait=process)
@@ -198,16 +198,16 @@ class Lot:
         remove_package(self.packages, "plughost-notes")
 
     def client(self) -> httpx.Client:
-        """Return a client of the host that runs now."""
+        """Return a client of the running host."""
         return httpx.Client(base_url=self._url, trust_env=False, timeout=PATIENCE)
 
     def state(self) -> tuple[str | None, str]:
-        """Return what the host says that the plugin is, None where it knows none, and why."""
+        """Return the plugin's state, None if the host doesn't know it, and the reason."""
         found = [each for each in self.ask("status")["plugins"] if each["name"] == "notes"]
         return (found[0]["state"], found[0]["reason"] or "") if found else (None, "")
 
     def notes(self) -> list[str]:
-        """Return all notes, as the host lists them."""
+        """Return all notes as the host lists them."""
         with self.client() as client:
             answer = client.get("/notes")
             assert answer.status_code == 200, f"{answer.status_code} {answer.text}"

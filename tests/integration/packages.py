@@ -1,4 +1,4 @@
-"""The plugins of this checkout as wheels, installed into an environment of a test's own and removed again."""
+"""This checkout's plugins as wheels, installed into and removed from a test's own environment."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def checkout_wheel(folder: Path, plugin: str, *, version: str | None = None, **c
 
 
 def install(site: Path, wheel: Path) -> None:
-    """Install a wheel into a folder of an environment, in place of another version of it, as pip would."""
+    """Install a wheel into an environment's folder, in place of another version, as pip would."""
     uninstall(site, wheel.name.split("-")[0])
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
 
 
 def uninstall(site: Path, name: str) -> None:
-    """Remove a distribution from an environment, with what Python has compiled of it."""
+    """Remove a distribution and its byte code from an environment."""
     remove_package(site, name)
     shutil.rmtree(site / name.replace("-", "_"), ignore_errors=True)

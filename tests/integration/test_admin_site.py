@@ -1,4 +1,4 @@
-"""The site `admin`: what is for operators goes there by a setting each, and strangers elsewhere see nothing of it."""
+"""The site `admin`: one setting each moves the operators' pages there and hides them from strangers elsewhere."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ PATHS = ("/q/health", "/q/health/live", "/q/metrics", "/q/openapi")
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_what_is_for_operators_is_on_their_site_alone(engine: str) -> None:
-    """Nothing under /q answers on the other sites; on `admin` all of it does, to tokens with the role only."""
+def test_operators_pages_are_only_on_their_site(engine: str) -> None:
+    """Nothing under /q answers on other sites; on `admin` everything does, but only to tokens with the role."""
     moved = {name: {"site": "admin"} for name in ("health", "metrics", "openapi")}
     sites: dict[str, Any] = {name: {"http_engine": engine} for name in ("main", "library", "admin")}
     settings = {"plugins": moved, "sites": {**sites, "admin": {**sites["admin"], "required_role": "admin"}}}
@@ -38,8 +38,8 @@ def test_what_is_for_operators_is_on_their_site_alone(engine: str) -> None:
         assert main.get("/messages").status_code == 200
 
 
-def test_the_description_names_the_token_that_the_site_wants() -> None:
-    """Each operation on it asks for a bearer token, and names the answers to those without a good one."""
+def test_the_description_names_the_sites_token() -> None:
+    """Each operation there requires a bearer token, and describes the answers without a valid one."""
     sites = {"admin": {"required_role": "admin"}}
     settings = {"plugins": {"messages": {"site": "admin"}}, "sites": sites}
     with running_host(["openapi", "library-auth", "messages"], settings=settings) as host, host.client() as client:
@@ -52,6 +52,6 @@ def test_the_description_names_the_token_that_the_site_wants() -> None:
 
 
 def test_without_a_plugin_the_site_opens_no_port() -> None:
-    """Until a plugin is put there, there is no site `admin`."""
+    """The site `admin` doesn't exist until a setting moves a plugin there."""
     with running_host(["health"]) as host:
         assert "admin" not in {listener.site for listener in host.host.serving.engines}

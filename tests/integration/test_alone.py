@@ -1,4 +1,4 @@
-"""Each service installs and runs alone: real wheels in a clean virtual environment, and what they require.
+"""Each service installs and runs alone, from real wheels in a clean virtual environment with its requirements.
 
 Only with `PLUGHOST_TEST_ALL=1`.
 """
@@ -17,7 +17,7 @@ from tests.integration.kit import LANES, PATIENCE, host_process
 from tests.integration.packages import ROOT
 from tests.integration.test_subsets import PROBES, expected, without_names
 
-# The distributions that each service brings along (DESIGN, Stores).
+# The distributions that each service installs with itself (DESIGN, Stores).
 BROUGHT: Final = {
     "catalog-v1": {"catalog-core"},
     "catalog-v2": {"catalog-core"},
@@ -31,7 +31,7 @@ NEEDED: Final = sorted({*SERVICES}.union(*(BROUGHT.get(each, ()) for each in SER
 
 @pytest.fixture(scope="session")
 def uv() -> str:
-    """The program that makes the environments; pip would take minutes for them."""
+    """The program that makes the environments; pip would need minutes for them."""
     found = shutil.which("uv")
     if found is None:
         pytest.skip("no service is installed alone: there is no uv")
@@ -40,7 +40,7 @@ def uv() -> str:
 
 @pytest.fixture(scope="session")
 def wheels(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheels of the host and every service, built as for a release."""
+    """A folder with wheels of the host and every service, built like a release."""
     sources, folder = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheels")
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info", "build", "tests", ".*")
     shutil.copytree(ROOT / "host", sources / "plughost" / "host", ignore=ignore)
@@ -58,7 +58,7 @@ def wheels(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(*command: str | Path) -> str:
-    """Run a command that must succeed; return what it printed."""
+    """Run a command that must succeed, and return its output."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -67,7 +67,7 @@ def run(*command: str | Path) -> str:
 @pytest.mark.thorough
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_installs_and_runs_alone(service: str, uv: str, wheels: Path, tmp_path: Path) -> None:
-    """It comes with what it requires, and answers on its site's listeners; there is nothing else, and no other port."""
+    """Only its requirements are installed with it; it answers on its site's listeners, and no other port is open."""
     python = tmp_path / "venv" / "bin" / "python"
     run(uv, "venv", "--quiet", tmp_path / "venv")
     run(uv, "pip", "install", "--quiet", "--python", python, "--find-links", wheels, f"plughost-{service}")

@@ -1,4 +1,4 @@
-"""Any sequence of what operators and accidents do to a host: it serves what is installed, or says what not and why.
+"""After any sequence of operators' actions and accidents, a host serves what is installed or says why not.
 
 `PLUGHOST_TEST_SEQUENCES` sets the number of sequences with each engine, one by default.
 """
@@ -40,7 +40,7 @@ TAKEN_UP: Final = st.sampled_from(["nothing", "reload", "reload", "start"])
 
 @dataclass(frozen=True)
 class Backup:
-    """A backup of the store, and what is in it."""
+    """A backup of the store, and its contents."""
 
     file: Path
     rows: frozenset[str]
@@ -59,7 +59,7 @@ class Operation(RuleBasedStateMachine):
     """
 
     def __init__(self, process: subprocess.Popen[str], folder: Path, engine: str, server: str) -> None:
-        """Begin with an empty host that does not run."""
+        """Start with an empty host that does not run."""
         super().__init__()
         self.can_back_up = engine == "sqlite" or shutil.which("pg_dump") is not None
         self.installed: Version | None = None
@@ -78,7 +78,7 @@ class Operation(RuleBasedStateMachine):
         self.lot.uninstall()
 
     def teardown(self) -> None:
-        """See that all is there for a good version, whatever came before."""
+        """Check that a good version finds all data, whatever came before."""
         with self._stack:
             self.kill()
             if self.disabled:
@@ -87,23 +87,23 @@ class Operation(RuleBasedStateMachine):
             self.start()
             self.says_what_it_serves()
 
-    # What is installed.
+    # Installed packages.
 
     @initialize()
     def begin(self) -> None:
-        """Serve a first version, which has some notes."""
+        """Serve a first version with some notes."""
         self._install(Version(1))
         self.start()
         self.write(3)
 
     @rule(more=st.integers(0, 2), then=TAKEN_UP)
     def install_good(self, more: int, then: str) -> None:
-        """Install, upgrade or put back a version that is as it should be, and may migrate the store."""
+        """Install, upgrade or restore a good version, which may migrate the store."""
         self._install(Version(max(1, self.schema + more), next(self._numbers)), then)
 
     @rule(bad_sql=st.booleans(), then=TAKEN_UP)
     def install_bad(self, bad_sql: bool, then: str) -> None:
-        """Upgrade to a version that migrates the store and fails, in the migration or elsewhere."""
+        """Upgrade to a version that fails in its migration or elsewhere."""
         self._install(Version(self.schema + 1, next(self._numbers), broken=not bad_sql, bad_sql=bad_sql), then)
 
     @precondition(lambda self: self.schema > 1)
@@ -132,7 +132,7 @@ class Operation(RuleBasedStateMachine):
                 self.kill()
             self.start()
 
-    # What the host does.
+    # The host.
 
     @precondition(lambda self: not self.running)
     @rule()
@@ -144,14 +144,14 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule()
     def kill(self) -> None:
-        """End the host by kill -9."""
+        """Kill the host with kill -9."""
         self.lot.kill()
         self.served = None
 
     @precondition(lambda self: self.running)
     @rule()
     def reload(self) -> None:
-        """Reload; it is refused where the plugin serves and would fail, and changes nothing then."""
+        """Reload; if the serving plugin would fail, this is refused and changes nothing."""
         report = self.lot.ask("reload")
         state, reason = self._outcome()
         if self.served is not None and state == "failed":
@@ -166,7 +166,7 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.installed is not None and not self.disabled)
     @rule()
     def disable(self) -> None:
-        """Disable the plugin; a host that runs takes that up at once."""
+        """Disable the plugin; a running host does it at once."""
         code, told = self.lot.run("disable", "notes")
         assert code == 0, told
         self.disabled = True
@@ -176,7 +176,7 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.installed is not None and self.disabled)
     @rule()
     def enable(self) -> None:
-        """Enable it again; where it fails, the command says so."""
+        """Enable the plugin; if it fails, the command says so."""
         code, told = self.lot.run("enable", "notes")
         self.disabled = False
         state, reason = self._outcome()
@@ -192,7 +192,7 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.running)
     @rule(number=st.integers(1, 5))
     def write(self, number: int) -> None:
-        """Add notes: each is acknowledged, or refused as there is no such service."""
+        """Add notes: each is acknowledged, or refused because the service doesn't exist."""
         with self.lot.client() as client:
             for _ in range(number):
                 text = f"note {next(self._numbers)}"
@@ -203,7 +203,7 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.can_back_up and self.fits and self.schema)
     @rule()
     def backup(self) -> None:
-        """Back the store up, whether the host runs or not."""
+        """Back up the store, whether or not the host runs."""
         file = self.lot.folder / f"backup-{next(self._numbers)}"
         code, told = self.lot.run("stores", "backup", "notes", str(file))
         assert code == 0, told
@@ -212,7 +212,7 @@ class Operation(RuleBasedStateMachine):
     @precondition(lambda self: self.fits and self.backups)
     @rule(data=st.data())
     def restore(self, data: st.DataObject) -> None:
-        """Put a backup back; it is refused while the host serves the store, and changes nothing then."""
+        """Restore a backup; while the host serves the store, this is refused and changes nothing."""
         backup = data.draw(st.sampled_from(self.backups))
         code, told = self.lot.run("stores", "restore", "--yes", "notes", str(backup.file))
         assert code == (0 if self.served is None else 1), told
@@ -221,7 +221,7 @@ class Operation(RuleBasedStateMachine):
 
     @invariant()
     def says_what_it_serves(self) -> None:
-        """The host serves what is installed, with all that was acknowledged; or it says what it doesn't and why."""
+        """The host serves the installed version with all acknowledged notes, or says what it doesn't serve and why."""
         if not self.running:
             return
         state, reason = self.lot.state()
@@ -238,11 +238,11 @@ class Operation(RuleBasedStateMachine):
 
     @property
     def fits(self) -> bool:
-        """Whether a good version is installed that knows the store's schema, and no newer one."""
+        """Whether a good version is installed whose schema is not older than the store's."""
         return self.installed is not None and self.installed.good and self.installed.schema == self.schema
 
     def _outcome(self) -> tuple[str | None, str]:
-        """Return the state that the installed version comes to, and parts of the reason, one of which is told."""
+        """Return the expected state of the installed version, and parts of the reason, one of which must be given."""
         version = self.installed
         if version is None:
             return None, ""
@@ -265,13 +265,13 @@ class Operation(RuleBasedStateMachine):
 @pytest.mark.parametrize("number", range(SEQUENCES))
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_after_any_sequence_the_host_serves_or_says_why_not(engine: str, number: int, tmp_path: Path) -> None:
-    """Installed, changed, switched, backed up, restored, reloaded, killed and started: no acknowledged row is lost."""
+    """Whatever is installed, changed, disabled, backed up, restored, reloaded, killed or started, no row is lost."""
     often = settings(
-        max_examples=2,  # the first of which does next to nothing
+        max_examples=2,  # the first one does next to nothing
         stateful_step_count=STEPS,
         deadline=None,
         database=None,
-        phases=[Phase.generate],  # to shrink one would take hours
+        phases=[Phase.generate],  # shrinking would take hours
         suppress_health_check=list(HealthCheck),
     )
     with zygote(tmp_path) as process:

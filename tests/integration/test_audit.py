@@ -1,4 +1,4 @@
-"""The audit trail: one event for each thing that somebody may have to answer for (docs/operators/security.md)."""
+"""The audit trail: one event for each action for which somebody may be accountable (docs/operators/security.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ME: Final = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture(params=["waitress", "granian"])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess]:
-    """A host of every plugin, with a file for its audit trail, on either engine."""
+    """A host with every plugin and an audit file, on either engine."""
     engine = {"http_engine": request.param}
     settings = {
         "sites": {"main": {**engine, "allowed_hosts": ["127.0.0.1", "localhost"]}, "library": engine},
@@ -37,7 +37,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess
 
 
 def command(host: HostProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Give a command in the host's folder."""
+    """Run a command in the host's folder."""
     return subprocess.run(
         [sys.executable, "-P", "-c", "from plughost._cli import main; main()", *arguments],
         cwd=host.errors.parent,
@@ -48,27 +48,27 @@ def command(host: HostProcess, *arguments: str) -> subprocess.CompletedProcess[s
 
 
 def events(host: HostProcess) -> list[dict[str, Any]]:
-    """Return what was written so far."""
+    """Return the events so far."""
     file = host.errors.parent / "audit.jsonl"
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
 def last(host: HostProcess, what: str) -> dict[str, Any]:
-    """Return the last event of a kind, which is complete."""
+    """Return the last event of a kind, which must be complete."""
     found = [event for event in events(host) if event["what"] == what][-1]
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", found.pop("timestamp"))
     return found
 
 
 def form(client: httpx.Client, page: str) -> dict[str, str]:
-    """Return what a form of a page of the console carries."""
+    """Return the values of a form on a page of the console."""
     found = re.search(r'name="csrf" value="([^"]+)"', client.get(page).text)
     assert found is not None
     return {"csrf": found[1]}
 
 
-def test_refusals_are_written_with_who_where_and_why(host: HostProcess) -> None:
-    """A missing role names the account as logins do, other sites' pages and hosts nobody; no credentials: none."""
+def test_refusals_are_recorded_with_who_where_and_why(host: HostProcess) -> None:
+    """A missing role names the account; foreign pages and hosts name nobody; missing credentials are no event."""
     with host.client(site="library") as library, host.client() as main:
         token = library.get("/mylibrary/setup/login", auth=("user@example.org", "user")).text
         who = last(host, "login")["who"]
@@ -92,14 +92,14 @@ def test_refusals_are_written_with_who_where_and_why(host: HostProcess) -> None:
         assert last(host, "refusal")["plugin"] == "messages"
         assert main.get("/messages", headers={"Host": "rebound.example"}).status_code == 400
         event = last(host, "refusal")
-        assert "no host that this site is reached by" in event["reason"]
+        assert "a host that this site does not serve" in event["reason"]
         assert (event["outcome"], event["plugin"], event["path"]) == ("400", "messages", "/messages")
         assert library.get("/mylibrary/setup/secured").status_code == 401
         assert library.get("/mylibrary/setup/login", auth=("user@example.org", "wrong")).status_code == 401
     assert len([event for event in events(host) if event["what"] == "refusal"]) == 4
 
 
-def test_commands_are_written_with_the_user_who_gave_them(host: HostProcess) -> None:
+def test_commands_are_recorded_with_their_user(host: HostProcess) -> None:
     """Reloads, switched plugins, purged and restored stores, and rotated keys name the system's user."""
     by = {"by": ME, "where": "command line"}
     command(host, "reload")
@@ -123,8 +123,8 @@ def test_commands_are_written_with_the_user_who_gave_them(host: HostProcess) -> 
     assert last(host, "purge")["outcome"] == "ok"
 
 
-def test_what_is_done_in_the_console_is_written(host: HostProcess) -> None:
-    """A session that begins, one that is refused, a reload, a switched plugin, a changed setting, and the end."""
+def test_actions_in_the_console_are_recorded(host: HostProcess) -> None:
+    """These are a session's start, refusal and end, a reload, a switched plugin and a changed setting."""
     link = command(host, "dev-console").stdout.strip()
     with host.client(headers={"Origin": host.url(), "Host": f"127.0.0.1:{host.port()}"}) as client:
         assert client.get(link).status_code == 303

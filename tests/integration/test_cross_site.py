@@ -1,4 +1,4 @@
-"""Web pages of other sites write nothing, whichever plugin is asked (CONTRACT 2)."""
+"""Web pages of other sites can't write to any plugin (CONTRACT 2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 NAMES: Final = ["localhost", "127.0.0.1"]
-# What a page of another site sends: in a browser of today, in an older one, and by a name that it has made this host's.
+# Requests of a foreign page: from a present browser, from an older one, and through a rebound name of this host.
 CROSS_SITE: Final[Mapping[str, tuple[int, dict[str, str]]]] = {
     "cross-site": (403, {"Sec-Fetch-Site": "cross-site"}),
     "same-site": (403, {"Sec-Fetch-Site": "same-site", "Origin": "http://other.localhost"}),
@@ -25,14 +25,14 @@ CROSS_SITE: Final[Mapping[str, tuple[int, dict[str, str]]]] = {
 
 @pytest.fixture(params=[NAMES, []], ids=["named", "unnamed"], scope="module")
 def names(request: pytest.FixtureRequest) -> Sequence[str]:
-    """What `allowed_hosts` is set to."""
+    """The value of `allowed_hosts`."""
     allowed: Sequence[str] = request.param
     return allowed
 
 
 @pytest.fixture(params=["waitress", "granian"], scope="module")
 def host(request: pytest.FixtureRequest, names: Sequence[str]) -> Iterator[RunningHost]:
-    """A host of every plugin, on either engine."""
+    """A host with every plugin, on either engine."""
     site = {"http_engine": request.param, "allowed_hosts": names}
     settings: dict[str, Any] = {"sites": {"main": site, "library": site}, "trusted": ["dev-console"]}
     with running_host(strict=True, settings=settings) as running:
@@ -40,7 +40,7 @@ def host(request: pytest.FixtureRequest, names: Sequence[str]) -> Iterator[Runni
 
 
 def _writes(host: RunningHost) -> dict[str, list[tuple[str, str]]]:
-    """Return method and path of each write of every plugin, by site: what the API description is made of, and more."""
+    """Return method and path of each write of every plugin, by site: those of the API description, and others."""
     return {
         site: [
             (method, re.sub(r"\{[^}]*\}", "1", group.prefix + route.path))
@@ -55,10 +55,10 @@ def _writes(host: RunningHost) -> dict[str, list[tuple[str, str]]]:
 
 @pytest.mark.parametrize("page", CROSS_SITE)
 def test_every_write_of_every_plugin_refuses_other_sites(host: RunningHost, names: Sequence[str], page: str) -> None:
-    """Each declared method that isn't safe is refused to a page of another site, and to a name that was rebound."""
+    """Each declared unsafe method is refused to a page of another site, and to a rebound name."""
     status, headers = CROSS_SITE[page]
     if not names:
-        status = 403  # a rebound name is answered then, and writes nothing
+        status = 403  # a rebound name is answered in this case, but can't write
     refused = 0
     for site, writes in _writes(host).items():
         with host.client(site) as client:
@@ -69,8 +69,8 @@ def test_every_write_of_every_plugin_refuses_other_sites(host: RunningHost, name
     assert refused >= 15
 
 
-def test_the_writes_are_those_of_the_description(host: RunningHost) -> None:
-    """Whatever the API description calls a write was tried."""
+def test_all_writes_of_the_description_were_tried(host: RunningHost) -> None:
+    """Every write in the API description is among the tried ones."""
     tried = {(method, path) for writes in _writes(host).values() for method, path in writes}
     described = set()
     with host.client() as client:

@@ -1,4 +1,4 @@
-"""A host that may open few files serves on, whatever number of clients connect, and stops when it is told to."""
+"""A host with a low limit of open files continues to serve, however many clients connect, and stops cleanly."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def answers(host: HostProcess) -> bool:
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
 @pytest.mark.parametrize(("files", "idle"), [(256, 400), (1024, 1100)])
-def test_idle_connections_beyond_the_limit_of_files_leave_others_served(
+def test_idle_connections_beyond_the_limit_of_files_block_nobody(
     tmp_path: Path, engine: EngineName, files: int, idle: int
 ) -> None:
-    """They give way, so that liveness is answered on every listener, and SIGTERM ends the host with 0."""
+    """The host closes them, so that liveness is answered on every listener, and SIGTERM ends the host with 0."""
     settings = {"sites": {"main": {"http_engine": engine}}}
     limited = ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")
     with host_process(tmp_path, settings, under=limited) as host, ExitStack() as stack:
@@ -44,8 +44,8 @@ def test_idle_connections_beyond_the_limit_of_files_leave_others_served(
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_a_crowd_that_stays_is_told_of_once_by_each_listener(tmp_path: Path, engine: EngineName) -> None:
-    """However often room is made and taken again, a listener says once that it accepts no more for the moment."""
+def test_a_lasting_crowd_is_logged_once_by_each_listener(tmp_path: Path, engine: EngineName) -> None:
+    """However often connections are closed and opened, a listener logs only once that it accepts no more."""
     limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
     with host_process(tmp_path, {"sites": {"main": {"http_engine": engine}}}, under=limited) as host:
         for _ in range(3):

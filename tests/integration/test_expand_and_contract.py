@@ -1,4 +1,4 @@
-"""A column is renamed in two versions, under load: none of those who write and read meanwhile notices (stores.md)."""
+"""A column is renamed in two versions under load, and no reader or writer notices (stores.md)."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _add(session: Session, sql: str, text: str) -> int:
 
 
 class Version:
-    """A version of the plugin, and its resource: 0 before, 1 expands, 2 contracts."""
+    """A version of the plugin and its resource: 0 is before, 1 expands, 2 contracts."""
 
     def __init__(self, number: int, folder: Path) -> None:
-        """Write the migrations that this version has."""
+        """Write this version's migrations."""
         self.number = number
         migrations = folder / str(number)
         for dialect, key in KEYS.items():
@@ -52,7 +52,7 @@ class Version:
 
     @hookimpl
     def register_stores(self) -> list[Store]:
-        """Offer the store."""
+        """Declare the store."""
         return [self.declared]
 
     @hookimpl
@@ -63,20 +63,20 @@ class Version:
         return [RouteGroup(prefix="/notes", routes=(Route("", self, operations),))]
 
     def on_get(self, req: Any, resp: Any) -> None:
-        """Tell what is there."""
+        """Answer with the texts."""
         rows = self.store.read(lambda session: session.rows(f"SELECT {READ[self.number]} FROM notes"))
         resp.media = [text for (text,) in rows]
 
     def on_post(self, req: Any, resp: Any) -> None:
-        """Keep a text."""
+        """Store a text."""
         resp.media = self.store.run(_add, WRITE[self.number], read_json(req)["text"])
 
 
 class Load(threading.Thread):
-    """Writes texts, and looks whether all that it has written is there."""
+    """Writes texts, and checks that every acknowledged one is there."""
 
     def __init__(self, host: RunningHost, name: str) -> None:
-        """Begin."""
+        """Start the load."""
         super().__init__()
         self.host, self.label = host, name
         self.written: list[str] = []
@@ -85,12 +85,14 @@ class Load(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Write and read until told to end."""
+        """Write and read until stopped."""
         with self.host.client() as client:
             while not self.ended.is_set() and not self.failures:
                 text = f"{self.label} {len(self.written)}"
                 answer = client.post("/notes", json={"text": text})
-                if answer.status_code == 503 and "Retry-After" in answer.headers:  # as stores.md promises of `breaking`
+                if (
+                    answer.status_code == 503 and "Retry-After" in answer.headers
+                ):  # stores.md promises this for `breaking`
                     continue
                 self.written.append(text)
                 found = client.get("/notes")
@@ -102,7 +104,7 @@ class Load(threading.Thread):
 
 @pytest.mark.parametrize("dialect", KEYS)
 def test_a_column_is_renamed_under_load(dialect: str, tmp_path: Path) -> None:
-    """Each version's code lives with the schema of the next, and all that was acknowledged is there afterwards."""
+    """Each version's code works on the next schema, and every acknowledged text is there afterwards."""
     installed = [plugin_distribution("notes", Version(0, tmp_path), version="1.0")]
     with store_settings(dialect) as settings, running_host(distributions=installed, settings=settings) as host:
         threads = [Load(host, name) for name in ("one", "two", "three")]

@@ -1,4 +1,4 @@
-"""`--dev` on an address that others can reach."""
+"""`--dev` on an address that other machines can reach."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from plughost.testing import running_host
 
 @pytest.mark.parametrize(("address", "open_to_all"), [("0.0.0.0", True), ("127.0.0.1", False)])
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
-def test_development_mode_opens_nothing_to_others(engine: str, address: str, open_to_all: bool) -> None:
-    """There: no demo users, no console, no Swagger UI, and a warning that says so; on loopback all of them."""
+def test_development_mode_exposes_nothing_to_others(engine: str, address: str, open_to_all: bool) -> None:
+    """There are no demo users, console or Swagger UI, and a warning says so; on loopback there are."""
     plugins = ["library-auth", "dev-console", "openapi"]
     sites = {name: {"http_engine": engine} for name in ("main", "library")}
     with running_host(plugins, settings={"address": address, "sites": sites}) as host:

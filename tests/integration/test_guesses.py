@@ -1,4 +1,4 @@
-"""Guesses at a password are counted together by every host that shares a Redis (ASVS 2.2.1)."""
+"""Hosts that share a Redis count guesses of a password together (ASVS 2.2.1)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ redis = toolbox.redis  # the fixture
 
 
 def _host(engine: EngineName, redis: PrivateRedis) -> Any:
-    """Run a host where nothing but the account's own limit is in the way of an hour's guesses."""
+    """Run a host on which only the account's own limit restricts an hour's guesses."""
     hashed = bcrypt.hashpw(USER[1].encode(), bcrypt.gensalt(4)).decode()
     users = [{"email": USER[0], "password_hash": hashed, "role": "user"}]
     settings = {
@@ -43,8 +43,8 @@ def _client(host: RunningHost, address: str) -> httpx.Client:
     return host.client("library", transport=httpx.HTTPTransport(local_address=address))
 
 
-def test_ten_addresses_on_two_hosts_stay_under_a_hundred_guesses_and_the_owner_gets_in(redis: PrivateRedis) -> None:
-    """The hosts count the guesses of an hour together; while Redis is away, each goes on to count."""
+def test_addresses_and_hosts_share_the_limit_of_guesses_and_the_owner_gets_in(redis: PrivateRedis) -> None:
+    """Two hosts count an hour's guesses together; without Redis, each counts alone."""
     with ExitStack() as stack:
         hosts = [stack.enter_context(_host(engine, redis)) for engine in ENGINES]
         owners = [stack.enter_context(_client(host, "127.0.0.1")) for host in hosts]

@@ -1,4 +1,4 @@
-"""Health: the same checks at `/q/health` and in the console, of plugins that know nothing of each other."""
+"""Health: `/q/health` and the console show the same checks, of independent plugins."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from plughost._api.events import Event
 
 
-def test_the_console_shows_what_probes_ask_for() -> None:
-    """Each check of `/q/health` is a row of the console's page: the stores', the plugins' and those of the host."""
+def test_the_console_shows_the_checks_of_probes() -> None:
+    """Each check of `/q/health` is a row on the console's page: those of stores, of plugins and of the host."""
     with running_host(["health", "dev-console", "messages", "library-auth"]) as host, host.client() as client:
         client.get(host.host.view.answer_query("dev-console", "link")["link"])
         page = client.get("/q/dev/health").text
@@ -26,8 +26,8 @@ def test_the_console_shows_what_probes_ask_for() -> None:
     assert any(plugin == "library-auth" for plugin in shown.values())
 
 
-def test_a_storm_of_probes_asks_a_store_once() -> None:
-    """What the check of a store found is told again while it is kept, as any check's is."""
+def test_many_probes_ask_a_store_once() -> None:
+    """The result of a store's check is cached like that of any check."""
     asked: list[Event] = []
     settings = {"plugins": {"health": {"cache": 600}}}
     with running_host(["health", "messages"], settings=settings) as host, host.client() as client:

@@ -1,7 +1,7 @@
-"""Whatever is sent to any route over any listener, it is answered as the contract says, never with a 5xx (CONTRACT 2).
+"""Any request to any route over any listener is answered according to CONTRACT 2, never with a 5xx.
 
-Each case of the tables meets one route of every plugin over one lane, in turn; methods, bodies and fields of paths meet
-every route. With `PLUGHOST_TEST_THOROUGH=1`, every case meets every route over every lane.
+Each case of the tables is sent to one route of every plugin over one lane, in turn; methods, bodies and path fields
+to every route. With `PLUGHOST_TEST_THOROUGH=1`, every case is sent to every route over every lane.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.integration.kit import ALL, LANES, Lane
 from plughost.testing import RunningHost, running_host
 
 if TYPE_CHECKING:
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
 
 THOROUGH: Final = bool(os.environ.get("PLUGHOST_TEST_THOROUGH"))
 SITES: Final = ("main", "library")
-ALLOWED: Final = {507}  # the memory of v1 and v2 may be full
+ALLOWED: Final = {507}  # v1 and v2 may be out of memory
 MANY: Final = "1000000/minute"
 SETTINGS: Final[dict[str, Any]] = {
-    "trusted_proxies": ["127.0.0.1"],  # so that X-Forwarded-* is looked at
+    "trusted_proxies": ["127.0.0.1"],  # so that X-Forwarded-* is evaluated
     "plugins": {
         "library-auth": {"login_limit_account": MANY, "login_limit_address": MANY, "login_limit_anywhere": MANY},
         "profile-template": {"rate_limit": MANY},
@@ -56,10 +56,10 @@ class Target:
     site: str
     path: str
     methods: frozenset[str]
-    mounted: Mounted
+    mounted: MountedRoute
 
     def at(self, value: str = "1") -> str:
-        """Return the path with a value in each field."""
+        """Return the path with a value for each field."""
         return self.path.replace("{}", value)
 
 
@@ -88,12 +88,12 @@ class Enemy:
         headers: Iterable[tuple[bytes | str, bytes]] = (),
         content: bytes | Iterator[bytes] | None = None,
     ) -> None:
-        """Send one request over the next lane, or all, and note what is wrong with the answer."""
+        """Send one request over the next lane, or over all, and record what is wrong with the answer."""
         lanes: tuple[Lane, ...] = LANES
         if isinstance(content, Iterator) or not THOROUGH:
             lanes = (LANES[next(self._turn) % len(LANES)],)
         if any(name == "Host" for name, _ in headers):
-            lanes = LANES[:2]  # over HTTP/2, a stream whose :authority is none is reset (RFC 9113, 8.1.1)
+            lanes = LANES[:2]  # over HTTP/2, a stream with an invalid :authority is reset (RFC 9113, 8.1.1)
         path = (raw if raw is not None else target.at()).encode()
         for lane in lanes:
             client = self.clients[target.site, lane]
@@ -134,7 +134,7 @@ def faults(answer: httpx.Response, target: Target) -> Iterator[str]:
 
 
 def elsewhere(answer: httpx.Response, target: Target) -> Iterator[str]:
-    """Yield the type of errors that no plugin writes: bad Hosts, too long addresses, nobody's paths."""
+    """Yield the type of errors that the host answers: bad Hosts, too long addresses, unknown paths."""
     path = answer.request.extensions["target"].decode()
     prefix = target.mounted.template.partition("{")[0].rstrip("/")
     nobodys = answer.status_code == 404 and (not prefix or path.removeprefix(prefix)[:1] not in {"", "/"})
@@ -144,14 +144,14 @@ def elsewhere(answer: httpx.Response, target: Target) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[RunningHost]:
-    """A host with every plugin that is installed."""
+    """A host with every installed plugin."""
     with running_host(settings=SETTINGS, strict=True) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def targets(host: RunningHost) -> list[Target]:
-    """Every route that is mounted."""
+    """Every mounted route."""
     assert host.host.generation is not None
     return [
         Target(site, re.sub(r"\{[^}]+\}", "{}", template), frozenset(mounted.produces), mounted)
@@ -163,10 +163,10 @@ def targets(host: RunningHost) -> list[Target]:
 
 @pytest.fixture
 def some(targets: list[Target]) -> Callable[[], list[Target]]:
-    """Return a function that returns one route of each plugin, another each time; that of metrics now and then.
+    """Return a function that returns each plugin's next route.
 
-    What metrics answers grows with each kind of request: asked each time, it would take most of the time of all.
-    Without `PLUGHOST_TEST_ALL=1` it is a third of the plugins, others each time.
+    The route of metrics comes only every tenth time: its answer grows with each kind of request. Without
+    `PLUGHOST_TEST_ALL=1`, each call returns routes of a third of the plugins.
     """
     by_plugin: dict[str, list[Target]] = {}
     for target in targets:
@@ -198,7 +198,7 @@ def clients(host: RunningHost) -> Iterator[Clients]:
 
 @pytest.fixture
 def enemy(clients: Clients) -> Iterator[Enemy]:
-    """An enemy; afterwards the host serves as before, and all was as it should be."""
+    """A sender of hostile requests; afterwards, all answers must have been right and the host must still serve."""
     enemy = Enemy(clients)
     yield enemy
     assert enemy.wrong == [], "\n".join(enemy.wrong[:40])
@@ -206,7 +206,7 @@ def enemy(clients: Clients) -> Iterator[Enemy]:
 
 
 def serves(clients: Clients) -> None:
-    """See that every listener answers."""
+    """Check that every listener answers."""
     paths = {"main": ("/api/v2/products", "/messages"), "library": ("/mylibrary/.well-known/jwks.json",)}
     for (site, lane), client in clients.items():
         for path in paths[site]:
@@ -214,7 +214,7 @@ def serves(clients: Clients) -> None:
 
 
 def test_methods(enemy: Enemy, targets: list[Target]) -> None:
-    """Every method, whether a route has it or not."""
+    """Every method is sent, whether or not a route has it."""
     for target in targets:
         for method in hostile.METHODS:
             enemy.send(target, method)
@@ -222,7 +222,7 @@ def test_methods(enemy: Enemy, targets: list[Target]) -> None:
 
 
 def test_bodies(enemy: Enemy, targets: list[Target]) -> None:
-    """Malformed, nested, absurd and oversized bodies, with and without a length."""
+    """Bodies are malformed, nested, absurd or oversized, with and without a length."""
     json_type = [(b"Content-Type", b"application/json")]
     for target in targets:
         for method in sorted(target.methods & {"POST", "PUT"}):
@@ -237,7 +237,7 @@ def test_bodies(enemy: Enemy, targets: list[Target]) -> None:
 
 
 def test_content_types(enemy: Enemy, targets: list[Target]) -> None:
-    """Bodies of other types, and of types that are none."""
+    """Bodies have other media types, or malformed ones."""
     for target in targets:
         for method in sorted(target.methods & {"POST", "PUT"}) or ["GET"]:
             for kind in hostile.CONTENT_TYPES if method != "GET" else hostile.CONTENT_TYPES[:3]:
@@ -246,7 +246,7 @@ def test_content_types(enemy: Enemy, targets: list[Target]) -> None:
 
 @pytest.mark.parametrize("name", hostile.HEADERS)
 def test_headers(enemy: Enemy, some: Some, name: str) -> None:
-    """Header fields with values that mean nothing."""
+    """Header fields have meaningless values."""
     for value in hostile.HEADERS[name]:
         for target in some():
             for method in sorted(target.methods - {"HEAD"}):
@@ -254,7 +254,7 @@ def test_headers(enemy: Enemy, some: Some, name: str) -> None:
 
 
 def test_logins(enemy: Enemy, targets: list[Target]) -> None:
-    """Credentials that are none."""
+    """Credentials are invalid."""
     (login,) = (target for target in targets if target.path.endswith("/setup/login"))
     for value in hostile.LOGINS:
         enemy.send(login, headers=[(b"Authorization", value)])
@@ -268,7 +268,7 @@ def test_queries(enemy: Enemy, some: Some) -> None:
 
 
 def test_fields_of_paths(enemy: Enemy, targets: list[Target]) -> None:
-    """Ids and SKUs that can't be."""
+    """Ids and SKUs are impossible."""
     for target in targets:
         if "{}" in target.path:
             for value in hostile.FIELDS:
@@ -279,7 +279,7 @@ def test_fields_of_paths(enemy: Enemy, targets: list[Target]) -> None:
 
 
 def test_paths(enemy: Enemy, some: Some) -> None:
-    """What follows a path, and a path spelt otherwise."""
+    """Paths have additions or another spelling."""
     for tail in hostile.TAILS:
         for target in some():
             enemy.send(target, raw=f"{target.at()}{tail}")
@@ -288,7 +288,7 @@ def test_paths(enemy: Enemy, some: Some) -> None:
 @pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("site", SITES)
 def test_garbage(host: RunningHost, clients: Clients, site: str, scheme: str) -> None:
-    """Bytes that are no HTTP at all are refused or hung up on, and no listener minds."""
+    """Bytes that are no HTTP are refused, or the connection is closed, and no listener fails."""
     for sent in hostile.GARBAGE:
         answer = exchange(host, site, scheme, sent)
         assert not re.match(rb"HTTP/1.[01] 50[02-4]", answer), (sent[:80], answer[:200])
@@ -298,7 +298,7 @@ def test_garbage(host: RunningHost, clients: Clients, site: str, scheme: str) ->
 
 
 def exchange(host: RunningHost, site: str, scheme: str, sent: bytes, *, tls: bool = True) -> bytes:
-    """Send bytes to a listener, tell it that no more will come, and return what it says until it hangs up."""
+    """Send bytes to a listener, end the sending, and return its answer until it closes the connection."""
     received = b""
     try:
         with ExitStack() as stack:
@@ -309,10 +309,10 @@ def exchange(host: RunningHost, site: str, scheme: str, sent: bytes, *, tls: boo
                 context = ssl.create_default_context(cafile=str(host.host.tls.certificate))
                 connection = stack.enter_context(context.wrap_socket(connection, server_hostname="localhost"))
             connection.sendall(sent)
-            socket.socket.shutdown(connection, socket.SHUT_WR)  # of TCP; SSLSocket's would forget the session
+            socket.socket.shutdown(connection, socket.SHUT_WR)  # of TCP only; SSLSocket's would drop the TLS session
             while part := connection.recv(65536):
                 received += part
-    except OSError as error:  # it hung up before it had read all
+    except OSError as error:  # it closed the connection before it had read everything
         if isinstance(error, TimeoutError):
             raise
     return received

@@ -1,4 +1,4 @@
-"""What a command imports beside what it needs is waited for each time."""
+"""Commands import only what they need, since each import delays them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ print(*sys.modules, file=sys.stderr)
 
 
 def test_listing_plugins_imports_no_templates_and_no_commands(tmp_path: Path) -> None:
-    """Only development mode has the console's pages, and only the command line calls the commands of plugins."""
+    """Only development mode needs the console's pages, and only the command line needs plugins' commands."""
     done = subprocess.run([sys.executable, "-c", _LIST], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "dev-console" in done.stdout
     loaded = set(done.stderr.split())

@@ -1,4 +1,4 @@
-"""A host killed in the middle of writing, again and again: what it acknowledged is there (CONTRACT 6).
+"""A host is killed while it writes, again and again: every acknowledged record is there (CONTRACT 6).
 
 `PLUGHOST_TEST_KILLS` sets the number of kills, one by default.
 """
@@ -37,7 +37,7 @@ PLUGHOST = (sys.executable, "-c", "from plughost._cli import main; main()")
 
 @dataclass(frozen=True)
 class Service:
-    """A service that keeps records.
+    """A service that stores records.
 
     Attributes:
         path: Where they are.
@@ -65,7 +65,7 @@ SERVICES = (
 
 @dataclass
 class Ledger:
-    """What a service acknowledged to its clients.
+    """The records that a service acknowledged to its clients.
 
     Attributes:
         created: Id to record.
@@ -78,7 +78,7 @@ class Ledger:
     deleted: set[int] = field(default_factory=set)
 
     def check(self, service: Service, listed: list[dict[str, Any]]) -> None:
-        """Compare with what the service lists."""
+        """Compare with the service's list."""
         by_id = {record["id"]: record for record in listed}
         assert len(by_id) == len(listed), "an id is there twice"
         assert len({record[service.key] for record in listed}) == len(listed), "a record is there twice"
@@ -89,7 +89,7 @@ class Ledger:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a host in a process of its own, which is killed at the end; return it and its address."""
+    """Run a host in its own process, and kill it at the end; return it and its address."""
     command = [*PLUGHOST, "serve", "--dev", "--config", str(folder / "plughost.toml")]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with (folder / "errors.txt").open("a") as errors:
@@ -129,7 +129,7 @@ def write(url: str, numbers: Iterator[int], ledgers: dict[str, Ledger], enough: 
 
 
 def read(url: str, ledgers: dict[str, Ledger]) -> None:
-    """Ask for what was acknowledged, newest first and over again, until the host is gone."""
+    """Read acknowledged records, newest first and repeatedly, until the host is gone."""
     with httpx.Client(base_url=url, trust_env=False, timeout=30) as client:
         try:
             while True:
@@ -145,10 +145,10 @@ def read(url: str, ledgers: dict[str, Ledger]) -> None:
 
 @pytest.mark.parametrize("batch", range(-(-KILLS // BATCH)))
 @pytest.mark.parametrize("engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough)])
-def test_what_was_acknowledged_survives_kill_9(engine: str, batch: int, tmp_path: Path) -> None:
-    """After each kill in the middle of concurrent creates and reads every acknowledged record is there, none twice.
+def test_acknowledged_records_survive_kill_9(engine: str, batch: int, tmp_path: Path) -> None:
+    """After each kill during concurrent creates and reads, every acknowledged record is there, none twice.
 
-    No id is given out again, those of deleted records included.
+    No id is used again, even that of a deleted record.
     """
     ledgers = {service.path: Ledger() for service in SERVICES}
     with store_settings(engine) as settings:
@@ -170,7 +170,7 @@ def test_what_was_acknowledged_survives_kill_9(engine: str, batch: int, tmp_path
 def kill_while_writing(
     host: subprocess.Popen[str], url: str, kill: int, batch: int, ledgers: dict[str, Ledger]
 ) -> None:
-    """Let many clients write, and kill the host somewhere on the way."""
+    """Let many clients write, and kill the host meanwhile."""
     enough = threading.Semaphore(0)
     first = kill * CLIENTS * CREATES
     shares = [iter(range(start, start + CREATES)) for start in range(first, first + CLIENTS * CREATES, CREATES)]

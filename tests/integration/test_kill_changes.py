@@ -1,4 +1,4 @@
-"""A host killed while its plugin is upgraded, rolled back or removed under load: what it acknowledged is there.
+"""A host is killed while its plugin is upgraded, rolled back or removed under load: no acknowledged note is lost.
 
 `PLUGHOST_TEST_CHANGES` sets the number of kills with each engine, three by default.
 """
@@ -40,7 +40,7 @@ KINDS: Final = ("upgrade", "migrate", "fail", "bad sql", "downgrade", "uninstall
 
 @dataclass
 class Writers:
-    """Clients that add notes, each with a text of its own, until the host is gone.
+    """Clients that add notes, each with its own text, until the host is gone.
 
     Attributes:
         sent: The texts that were sent.
@@ -56,7 +56,7 @@ class Writers:
     _threads: list[threading.Thread] = field(default_factory=list)
 
     def begin(self, host: Lot) -> None:
-        """Start to write."""
+        """Start writing."""
         self.responses.clear()
         self._answered = threading.Semaphore(0)
         self._threads = [threading.Thread(target=self._write, args=(host.client(),)) for _ in range(CLIENTS)]
@@ -75,7 +75,7 @@ class Writers:
                 self._answered.release()
 
     def await_answers(self, number: int) -> None:
-        """Return when the clients have had so many answers more."""
+        """Wait for a further number of answers."""
         for _ in range(number):
             assert self._answered.acquire(timeout=120), "the host answers no more"
 
@@ -85,7 +85,7 @@ class Writers:
             thread.join()
 
     def check(self, host: Lot) -> None:
-        """See that all that was acknowledged is there, and nothing twice or from nowhere."""
+        """Check that every acknowledged note is there, and none twice or from nowhere."""
         listed = host.notes()
         assert len(listed) == len(set(listed)), "a note is there twice"
         assert not self.acknowledged - set(listed), "acknowledged notes are lost"
@@ -93,7 +93,7 @@ class Writers:
 
 
 def change(host: Lot, target: Version | None, *, look: bool) -> None:
-    """Install a version, or none, and let the host take it up, as long as it lives; look at the stores, or don't."""
+    """Install a version or none, and reload while the host lives, with or without a check of the stores."""
     if target is None:
         host.uninstall()
     else:
@@ -105,7 +105,7 @@ def change(host: Lot, target: Version | None, *, look: bool) -> None:
 
 
 def target_of(kind: str, now: Version) -> Version | None:
-    """Return what a change of some kind leads to."""
+    """Return the version to which a kind of change leads."""
     build = now.build + 1
     versions = {
         "upgrade": Version(now.schema, build),
@@ -118,14 +118,14 @@ def target_of(kind: str, now: Version) -> Version | None:
 
 
 def settle(host: Lot, now: Version, target: Version | None) -> Version:
-    """See that the host serves what is installed or says why not, and bring a good version back; return it."""
+    """Check that the host serves what is installed or says why not, and restore a good version; return it."""
     state, reason = host.state()
     if target is not None and target.good and target.schema >= now.schema:
         assert (state, reason) == ("active", "")
         return target
     if target is None:
         assert state is None
-    elif target.good and state == "active":  # it was downgraded to the schema that it has
+    elif target.good and state == "active":  # it was downgraded to the store's schema
         return target
     else:
         told = {"broken": "broken on purpose", "bad_sql": "nonsense"}
@@ -141,14 +141,13 @@ def settle(host: Lot, now: Version, target: Version | None) -> Version:
 
 @pytest.mark.parametrize("batch", range(-(-CHANGES // BATCH)))
 @pytest.mark.parametrize("engine", ENGINES)
-def test_what_was_acknowledged_survives_kill_9_in_a_change(engine: str, batch: int, tmp_path: Path) -> None:
-    """Upgrades, failed ones, rollbacks and removals under load, each cut short by kill -9 at a random moment.
+def test_acknowledged_notes_survive_kill_9_in_a_change(engine: str, batch: int, tmp_path: Path) -> None:
+    """Kill -9 interrupts upgrades, failed ones, rollbacks and removals under load at a random moment.
 
-    After each, every acknowledged write is there, none twice, and the host serves what is installed or says why not.
-    No request is answered with anything but 201, or 503 while a migration that older code can't live with is applied,
-    or 404 once the plugin is not there.
+    After each, every acknowledged note is there, none twice, and the host serves what is installed or says why
+    not. Every answer is 201, or 503 during a breaking migration, or 404 once the plugin is removed.
     """
-    chance = random.Random(f"{engine} {batch}")  # a test that fails is to fail again
+    chance = random.Random(f"{engine} {batch}")  # a failing test must fail again
     writers = Writers()
     now = Version(1)
     target: Version | None = now

@@ -1,4 +1,4 @@
-"""Long lists in bounded memory (CONTRACT 4), in a process of its own, on both engines of listener.
+"""Long lists in bounded memory (CONTRACT 4), in a separate process, with both engines.
 
 Only with `PLUGHOST_TEST_ALL=1`. With `PLUGHOST_TEST_LARGE=1`, too, the list has 1,000,000 products, else 100,000.
 """
@@ -23,7 +23,7 @@ LARGE: Final = bool(os.environ.get("PLUGHOST_TEST_LARGE"))
 PRODUCTS: Final = 1_000_000 if LARGE else 100_000
 ROUNDS: Final = 5 if LARGE else 2
 MIB: Final = 1024 * 1024
-ALLOWED: Final = 100 * MIB if LARGE else 40 * MIB  # held as objects, 100,000 products would take more
+ALLOWED: Final = 100 * MIB if LARGE else 40 * MIB  # as objects in memory, 100,000 products would need more
 ROWS: Final = """
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?)
 INSERT INTO products (sku, name, price, stock) SELECT printf('SKU-%07d', n), 'Product ' || n, 19.99, n FROM numbers
@@ -32,7 +32,7 @@ INSERT INTO products (sku, name, price, stock) SELECT printf('SKU-%07d', n), 'Pr
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a host that has stopped, with so many products in its store."""
+    """The folder of a stopped host with a given number of products in its store."""
     folder = tmp_path_factory.mktemp("large")
     with host_process(folder) as host:
         assert host.stop() == 0
@@ -43,24 +43,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["waitress", "granian"])
 def host(request: pytest.FixtureRequest, folder: Path) -> Iterator[HostProcess]:
-    """A host on that folder, whose HTTP listener is of each engine; its HTTPS listener is granian's."""
+    """A host on that folder; its HTTP listener is of each engine, its HTTPS listener granian's."""
     with host_process(folder, {"sites": {"main": {"http_engine": request.param}}}) as host:
         yield host
 
 
 def peak(host: HostProcess) -> int:
-    """Return the most bytes that were resident since `forget_peak`."""
+    """Return the highest number of resident bytes since `forget_peak`."""
     status = Path("/proc", str(host.process.pid), "status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def forget_peak(host: HostProcess) -> None:
-    """Let the peak be what is resident now (proc_pid_clear_refs(5))."""
+    """Reset the peak to the present resident size (proc_pid_clear_refs(5))."""
     Path("/proc", str(host.process.pid), "clear_refs").write_text("5")
 
 
 def products_in(host: HostProcess, lane: Lane, path: str) -> tuple[int, float]:
-    """Read a list to its end; return the number of its products, and the seconds until its first byte."""
+    """Read a list to its end; return the number of its products, and the seconds to the first byte."""
     with host.client(lane) as client:
         begun = time.monotonic()
         with client.stream("GET", path) as answer:
@@ -77,7 +77,7 @@ def products_in(host: HostProcess, lane: Lane, path: str) -> tuple[int, float]:
 
 @pytest.mark.thorough
 def test_a_long_list_is_streamed_in_bounded_memory(host: HostProcess) -> None:
-    """Lists one after another, several at once, and some that nobody reads to the end: the host stays small."""
+    """Memory stays bounded for lists in sequence, in parallel and abandoned before their end."""
     for lane in LANES:
         with host.client(lane) as client:
             assert client.get("/api/v3/products/SKU-0000001").status_code == 200

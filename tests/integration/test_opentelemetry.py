@@ -1,4 +1,4 @@
-"""A host under the agent of OpenTelemetry, which replaces `falcon.App` before the host is imported."""
+"""A host under OpenTelemetry's agent, which replaces `falcon.App` before the host is imported."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ ASKED = ("http.status_code", "plughost.plugin", "plughost.site")
 
 
 def spans(text: str) -> list[dict[str, Any]]:
-    """Return the spans that the agent's exporter has printed, each an object of JSON over several lines."""
+    """Return the spans that the agent's exporter has printed, each a JSON object over several lines."""
     return [json.loads(each) for each in re.findall(r"^\{$.*?^\}$", text, re.DOTALL | re.MULTILINE)]
 
 
 def test_requests_are_traced_by_the_agent(tmp_path: Path) -> None:
-    """`opentelemetry-instrument plughost serve` serves, and traces requests by their route, after a reload too.
+    """`opentelemetry-instrument plughost serve` traces requests by their route, also after a reload.
 
-    The plugin adds to the agent's spans whom they were for, and what the stores did.
+    The plugin adds to the agent's spans which plugin answered, and the store operations.
     """
     with host_process(tmp_path, under=[AGENT, "--"], environment=EXPORT) as host:
         with host.client() as client:
             assert client.get("/api/v2/products/none").status_code == 404
-            assert client.get("/q/health/live").status_code == 200  # whose resource sets the status as an int
+            assert client.get("/q/health/live").status_code == 200  # its resource sets the status as an int
             assert host.ask("reload")["ok"]
             assert client.get("/messages").status_code == 200
         assert host.stop() == 0

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away under load, and comes back: the host goes on, and mends itself."""
+"""PostgreSQL goes away under load and returns: the host continues, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OUTAGES = 3 if ALL else 1
 
 @pytest.fixture
 def proxy() -> Iterator[tuple[Proxy, str]]:
-    """A proxy in front of a database of the test's own, and the URL that leads through it."""
+    """A proxy in front of the test's own database, and the URL through it."""
     with fresh_postgresql() as url:
         server = urlsplit(url)
         assert server.hostname is not None
@@ -36,7 +36,7 @@ def proxy() -> Iterator[tuple[Proxy, str]]:
 
 @pytest.fixture
 def host(proxy: tuple[Proxy, str], tmp_path: Path) -> Iterator[HostProcess]:
-    """A host with every plugin, all of whose stores lead through the proxy."""
+    """A host with every plugin, whose stores are all reached through the proxy."""
     with host_process(tmp_path, {"stores": {"url": proxy[1]}}) as running:
         yield running
         assert running.stop() == 0
@@ -44,7 +44,7 @@ def host(proxy: tuple[Proxy, str], tmp_path: Path) -> Iterator[HostProcess]:
 
 
 def stored(path: str, acknowledged: list[str]) -> Callable[[httpx.Client], str]:
-    """Return an exchange that reads and writes what is kept in PostgreSQL."""
+    """Return an exchange that reads and writes records in PostgreSQL."""
     numbers = count()
 
     def exchange(client: httpx.Client) -> str:
@@ -73,10 +73,10 @@ def in_memory(client: httpx.Client) -> str:
     return "in memory"
 
 
-def test_an_outage_under_load_is_503_and_over_when_the_server_is_back(
+def test_during_an_outage_the_answer_is_503_until_the_server_is_back(
     host: HostProcess, proxy: tuple[Proxy, str]
 ) -> None:
-    """Clients get what they asked for or 503, without Retry-After where a write may be done; others notice nothing."""
+    """A write that may have been done has no Retry-After; plugins without a store are not affected."""
     acknowledged: list[str] = []
     with Load(host, pause=0.01) as load:
         for path in STORED:
@@ -89,7 +89,7 @@ def test_an_outage_under_load_is_503_and_over_when_the_server_is_back(
 
         for _ in range(OUTAGES):
             more("stored")
-            proxy[0].cut_after = b"INSERT"  # what is written and not confirmed
+            proxy[0].cut_after = b"INSERT"  # written and not confirmed
             more("unknown", 5)
             proxy[0].cut()
             proxy[0].cut_after = None

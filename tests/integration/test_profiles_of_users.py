@@ -1,4 +1,4 @@
-"""Profiles of users whom library-auth names: tokens of one plugin and site, used on another (CONTRACT 7)."""
+"""Profiles of library-auth's users: another plugin on another site accepts its tokens (CONTRACT 7)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def host(request: pytest.FixtureRequest) -> Iterator[RunningHost]:
         yield running
 
 
-def test_a_hundred_users_in_parallel_are_never_mixed_up(host: RunningHost) -> None:
-    """Each logs in, reads, writes and reads again, and sees nobody's data but the own, with a limit each."""
-    few = threading.BoundedSemaphore(3)  # one is checked and two wait, even on one core; more at once are 503
+def test_a_hundred_parallel_users_are_never_mixed_up(host: RunningHost) -> None:
+    """Each logs in, reads, writes and reads again, and sees only their own data, with their own limit."""
+    few = threading.BoundedSemaphore(3)  # one is checked and two wait, even on one core; further ones are 503
     with (
         host.client("library", "https") as library,
         host.client("main", "http") as plain,
@@ -75,16 +75,16 @@ def test_a_hundred_users_in_parallel_are_never_mixed_up(host: RunningHost) -> No
     assert len({profile["userId"] for profile in profiles}) == USERS
 
 
-def test_refusals_of_the_library_are_in_the_profile_s_envelope(host: RunningHost) -> None:
-    """A forged token is 401 as RFC 6750 has it, in the format of the prefix that was asked."""
+def test_refusals_of_the_library_are_in_the_profiles_envelope(host: RunningHost) -> None:
+    """A forged token is 401 according to RFC 6750, in the format of the requested prefix."""
     with host.client() as client:
         answer = client.get(PROFILE, headers={"Authorization": "Bearer no.such.token"})
         assert (answer.status_code, answer.json()["status"], answer.json()["code"]) == (401, "error", 401)
         assert answer.headers["WWW-Authenticate"] == 'Bearer realm="mylibrary", error="invalid_token"'
 
 
-def test_tokens_over_plain_http_are_refused_where_set() -> None:
-    """library-auth's `require_tls` holds for whoever takes its tokens: 403 in the envelope."""
+def test_tokens_over_plain_http_are_refused_where_required() -> None:
+    """library-auth's `require_tls` applies to every plugin that accepts its tokens: 403 in the envelope."""
     plugins = {"library-auth": {"require_tls": True}, "profile-template": {"auth": "bearer"}}
     with running_host(["library-auth", "profile-template"], settings={"plugins": plugins}) as host:
         with host.client("library", "https") as library:

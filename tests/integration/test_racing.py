@@ -1,6 +1,6 @@
-"""Creates of one SKU that race through different plugins, listeners and hosts (CONTRACT 4).
+"""Concurrent creates of one SKU through different plugins, listeners and hosts (CONTRACT 4).
 
-The suites of catalog-v1 to v4 race creates through the listeners of one plugin.
+The suites of catalog-v1 to v4 test concurrent creates through the listeners of one plugin.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ UNLIMITED: Final = httpx.Limits(max_connections=None)
     params=["sqlite", pytest.param("postgresql", marks=pytest.mark.thorough), "two hosts on one postgresql"]
 )
 def hosts(request: pytest.FixtureRequest) -> Iterator[list[RunningHost]]:
-    """One host on each engine, and two on one database."""
+    """A host on each engine, both on one database."""
     number = 2 if request.param.startswith("two") else 1
     with store_settings(request.param.split()[-1]) as settings, ExitStack() as stack:
         yield [stack.enter_context(running_host(PLUGINS, settings=settings, strict=True)) for _ in range(number)]
 
 
-def test_of_creates_that_race_through_plugins_that_share_a_store_one_wins(hosts: list[RunningHost]) -> None:
-    """Of 200 creates of one SKU at once, one is 201 and the others are 409, whichever way each of them went."""
+def test_one_of_many_concurrent_creates_of_a_sku_wins(hosts: list[RunningHost]) -> None:
+    """Of 200 creates through plugins that share a store, one is 201 and the others are 409."""
     with ExitStack() as stack:
         clients = [
             stack.enter_context(

@@ -1,4 +1,4 @@
-"""A host that only reads, beside a database that takes no writes."""
+"""A read-only host on a read-only database."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.integration.kit import host_process
 from plughost.testing import fresh_postgresql
 
 
-def test_a_host_that_only_reads_is_ready_on_a_database_that_takes_no_writes(tmp_path: Path) -> None:
-    """With every plugin: its readiness is up, reads are answered, and writes are told that here is the wrong place."""
+def test_a_read_only_host_is_ready_on_a_read_only_database(tmp_path: Path) -> None:
+    """With every plugin, readiness is up, reads are answered, and writes are refused with the reason."""
     writes, reads = tmp_path / "writes", tmp_path / "reads"
     writes.mkdir()
     reads.mkdir()

@@ -1,4 +1,4 @@
-"""Readiness goes down before the ports close, and says why; all is served meanwhile, on either engine."""
+"""Readiness goes down with the reason before the ports close, and requests are still served, on either engine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGES = 600.0
 
 @pytest.fixture(params=["waitress", "granian"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., HostProcess]]:
-    """Start hosts with every plugin, whose HTTP listener is of each engine; HTTPS is granian's."""
+    """Start hosts with every plugin; their HTTP listeners are of each engine, HTTPS is granian's."""
     engine: EngineName = request.param
     with ExitStack() as stack:
 
@@ -37,7 +37,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[.
 
 
 class Prober:
-    """A load balancer's probe over a connection of its own each time, in a thread, until nobody listens.
+    """A load balancer's probe, with a new connection each time, in a thread, until the port closes.
 
     Attributes:
         seen: What each probe found: a status, or `refused`.
@@ -45,7 +45,7 @@ class Prober:
     """
 
     def __init__(self, host: HostProcess, scheme: str) -> None:
-        """Begin."""
+        """Start the probe."""
         self.seen: list[int | str] = []
         self.reasons: set[str] = set()
         self._host, self._scheme = host, scheme
@@ -67,13 +67,13 @@ class Prober:
                 self.reasons.add(checks["host"]["data"]["reason"])
 
     def join(self) -> list[int | str]:
-        """Wait until it was refused; return what it found, each run of the same once."""
+        """Wait until it was refused; return its results, with runs of equal ones shortened to one."""
         self._thread.join(PATIENCE)
         return [each for number, each in enumerate(self.seen) if not number or self.seen[number - 1] != each]
 
 
 def served(host: HostProcess) -> set[int]:
-    """Return the status codes of a service over new connections on every lane."""
+    """Return a service's status codes over new connections on every lane."""
     statuses = set()
     for lane in LANES:
         with host.client(lane) as client:
@@ -94,8 +94,8 @@ def run(host: HostProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_prober_sees_503_before_it_is_refused(start: Callable[..., HostProcess]) -> None:
-    """From SIGTERM on readiness is down and says why, new connections are served, and another SIGTERM ends that."""
+def test_a_probe_sees_503_before_it_is_refused(start: Callable[..., HostProcess]) -> None:
+    """After SIGTERM, readiness is down with the reason and new connections are served; a second SIGTERM ends that."""
     host = start(shutdown_delay=AGES)
     probers = [Prober(host, scheme) for scheme in ("http", "https")]
     until(lambda: all(200 in prober.seen for prober in probers))
@@ -113,8 +113,8 @@ def test_a_prober_sees_503_before_it_is_refused(start: Callable[..., HostProcess
     assert events["leaving"]["seconds"] == AGES
 
 
-def test_drain_does_the_same_by_hand(start: Callable[..., HostProcess]) -> None:
-    """`plughost drain` lets readiness be down and all be served, over a reload too; `--undo` takes it back."""
+def test_the_command_drain_takes_readiness_down(start: Callable[..., HostProcess]) -> None:
+    """`plughost drain` lowers readiness while all is served, even over a reload; `--undo` raises it again."""
     host = start()
     assert "Readiness is down" in run(host, "drain").stdout
     assert host.ask("reload")["ok"]
@@ -131,8 +131,8 @@ def test_drain_does_the_same_by_hand(start: Callable[..., HostProcess]) -> None:
         assert client.get("/q/health/ready").status_code == 200
 
 
-def test_what_was_drained_by_hand_need_not_wait_again(start: Callable[..., HostProcess]) -> None:
-    """The time for which readiness was down already counts for shutdown_delay; a drain can't be undone in a stop."""
+def test_a_host_drained_by_hand_does_not_wait_again(start: Callable[..., HostProcess]) -> None:
+    """The time with lowered readiness counts for shutdown_delay; a drain can't be undone during a stop."""
     host = start(shutdown_delay=AGES)
     run(host, "drain")
     host.process.send_signal(signal.SIGTERM)

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 CYCLES = int(os.environ.get("PLUGHOST_TEST_CYCLES", "10"))
-WARM_UP = 10  # by then granian's receivers are all there, and so is most of what the allocator keeps
-THREADS = 8  # requests.threads, where no setting says another
-GRANIAN = 15  # threads of its one listener: twelve receive, and three do all else
-PLUGINS = 3  # catalog-v2, gauge and messages may each begin one more
+WARM_UP = 10  # by then all of granian's receivers exist, and the allocator has most of its memory
+THREADS = 8  # requests.threads by default
+GRANIAN = 15  # threads of its one listener: twelve receive, and three do everything else
+PLUGINS = 3  # catalog-v2, gauge and messages may each start one more
 SEEDS = {f"seed-{number}": {"sku": f"seed-{number}", "name": "Tea", "price": 1.5, "stock": 3} for number in range(100)}
 
 GAUGE = """
@@ -108,13 +108,13 @@ class Stage:
     host: HostProcess
 
     def reload(self, **expected: list[str]) -> None:
-        """Reload, and see that this and nothing else has changed."""
+        """Reload, and check that exactly this has changed."""
         report = self.host.ask("reload")
         told = {key: report[key] for key in ("added", "changed", "disabled", "removed") if report[key]}
         assert (report["ok"], told) == (True, expected), report
 
     def cycle(self) -> None:
-        """Let messages come, rest, go on, be upgraded, and go."""
+        """Install, disable, enable, upgrade and uninstall messages."""
         install(self.site, self.wheels["1.0"])
         self.reload(added=["messages"])
         self.limit(500)
@@ -130,13 +130,13 @@ class Stage:
         self.reload(removed=["messages"])
 
     def limit(self, length: int) -> None:
-        """See that it is the right version of messages that answers."""
+        """Check that the right version of messages answers."""
         with self.host.client() as client:
             for characters, status in ((length, 201), (length + 1, 400)):
                 assert client.post("/messages", json={"content": "x" * characters}).status_code == status
 
     def held(self) -> Held:
-        """Measure, once the connections of the clients are gone."""
+        """Measure after the clients' connections are closed."""
         seen: list[Usage] = []
 
         def settled() -> bool:
@@ -151,7 +151,7 @@ class Stage:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    """A host in an environment of its own, with catalog-v2 and its products, and without messages."""
+    """A host in its own environment, with catalog-v2 and its products, and without messages."""
     sandbox = Sandbox(tmp_path / "sandbox", Supplies(tmp_path / "supplies"))
     wheels = {
         "1.0": checkout_wheel(tmp_path / "wheels", "messages", version="1.0"),
@@ -163,7 +163,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         install(sandbox.site, checkout_wheel(tmp_path / "wheels", plugin))
     gauge = {"plughost_gauge/__init__.py": GAUGE}
     install(sandbox.site, build_wheel(tmp_path, "plughost-gauge", "1.0", gauge, plugins={"gauge": "plughost_gauge"}))
-    environment = {**sandbox.environment, "MALLOC_ARENA_MAX": "2"}  # as the unit in docs/operators/serving.md has it
+    environment = {**sandbox.environment, "MALLOC_ARENA_MAX": "2"}  # as in the unit in docs/operators/serving.md
     with host_process(sandbox.folder, python=sandbox.python, environment=environment) as host:
         with host.client() as client:
             for product in SEEDS.values():
@@ -172,8 +172,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         assert host.stop() == 0
 
 
-def test_messages_comes_and_goes_while_clients_ask(stage: Stage) -> None:
-    """No request to catalog-v2 fails; messages is itself or a clean 404; and nothing is left behind of any cycle."""
+def test_messages_is_installed_and_removed_under_load(stage: Stage) -> None:
+    """No request to catalog-v2 fails; messages answers or is a clean 404; and no cycle leaves anything behind."""
     numbers = count()
 
     def products(client: httpx.Client) -> str:
@@ -215,7 +215,7 @@ def test_messages_comes_and_goes_while_clients_ask(stage: Stage) -> None:
 
 
 def told(answer: httpx.Response, status: int) -> str:
-    """Return whether it was messages that answered; fail where it was neither it nor a clean 404."""
+    """Return whether messages answered; fail if the answer is neither its own nor a clean 404."""
     if answer.status_code == status:
         return "itself"
     assert answer.status_code == 404, f"{answer.status_code} {answer.text}"
@@ -227,7 +227,7 @@ def told(answer: httpx.Response, status: int) -> str:
 
 
 def assert_no_growth(before: Held, after: Held) -> None:
-    """Compare two moments with cycles between them."""
+    """Compare two measurements with cycles between them."""
     grown: dict[str, Any] = {kind: number - before.kinds.get(kind, 0) for kind, number in after.kinds.items()}
     assert after.objects - before.objects < 20 * CYCLES, {kind: more for kind, more in grown.items() if more > CYCLES}
     assert after.blocks - before.blocks < 20 * CYCLES

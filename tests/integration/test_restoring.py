@@ -1,4 +1,4 @@
-"""A backup that is put back beside a host which has given a damaged store up."""
+"""A backup is restored beside a host that has closed its damaged store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STORE = "messages"
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where the stores are."""
+    """The place of the stores."""
     if request.param == "sqlite":
         yield "sqlite"
         return
@@ -38,7 +38,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _stores(folder: Path, *words: str) -> tuple[int, str]:
-    """Run `plughost stores` in a process of its own."""
+    """Run `plughost stores` in its own process."""
     command = [sys.executable, "-P", "-c", "from plughost._cli import main; main()", "stores", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, done.stdout + done.stderr
@@ -62,8 +62,8 @@ def _contents(host: HostProcess) -> list[str]:
         return sorted(each["content"] for each in client.get("/messages").json())
 
 
-def test_a_host_that_gave_its_store_up_takes_up_what_is_restored(tmp_path: Path, url: str) -> None:
-    """Clients go on meanwhile: what was acknowledged from then on is there after a kill, beside the backup."""
+def test_a_host_with_a_damaged_store_serves_the_restored_backup(tmp_path: Path, url: str) -> None:
+    """Notes acknowledged from then on are there after a kill, together with those of the backup."""
     settings = {"stores": {"url": url}}
     acknowledged: list[str] = []
 
@@ -95,8 +95,8 @@ def test_a_host_that_gave_its_store_up_takes_up_what_is_restored(tmp_path: Path,
         assert _contents(host) == sorted(["kept", *acknowledged])
 
 
-def test_a_file_that_was_deleted_is_held_and_can_be_saved(tmp_path: Path) -> None:
-    """It may be the last copy, so no restore takes its place before the host is stopped."""
+def test_a_deleted_file_that_is_still_open_can_be_saved(tmp_path: Path) -> None:
+    """It may be the last copy, so a restore is refused until the host is stopped."""
     file = _file(tmp_path)
     with host_process(tmp_path) as host, host.client() as client:
         assert client.post("/messages", json={"content": "kept"}).status_code == 201

@@ -1,4 +1,4 @@
-"""The persistent catalogs share their products, whichever of them are served (CONTRACT 4)."""
+"""The persistent catalogs share their products, whichever of them serve (CONTRACT 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEAPOT = {"sku": "POT/1.2L", "name": "Teapot", "price": 19.99, "stock": 3}
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]:
-    """Return a function that serves plugins, each time on the same stores."""
+    """Return a function that serves given plugins, each time on the same stores."""
     with store_settings(request.param) as stores:
 
         @contextmanager
@@ -28,8 +28,8 @@ def serving(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Serving]
         yield serve
 
 
-def test_v3_and_v4_show_the_same_products_beside_each_other(serving: Serving) -> None:
-    """What one creates the other shows, refuses a second time, and deletes."""
+def test_v3_and_v4_show_the_same_products_together(serving: Serving) -> None:
+    """A product of one is shown by the other, refused as a duplicate, and deleted."""
     with serving("catalog-v3", "catalog-v4") as client:
         assert client.post("/api/v3/products", json=TEAPOT).status_code == 201
         assert client.get("/api/v4/products").json() == [TEAPOT]
@@ -38,8 +38,8 @@ def test_v3_and_v4_show_the_same_products_beside_each_other(serving: Serving) ->
         assert client.get("/api/v3/products").json() == []
 
 
-def test_v3_and_v4_show_the_same_products_after_each_other(serving: Serving) -> None:
-    """What one kept the other shows where it is served alone."""
+def test_v3_and_v4_show_the_same_products_one_after_the_other(serving: Serving) -> None:
+    """Products stored by one are shown by the other when it serves alone."""
     with serving("catalog-v3") as client:
         created = client.post("/api/v3/products", json=TEAPOT).json()
     with serving("catalog-v4") as client:

@@ -1,4 +1,4 @@
-"""No plugin is in another's way: with its share of threads full, others are served, and it answers 503."""
+"""No plugin blocks another: while its share of threads is full, it answers 503 and the others serve."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def register_routes(context):
 
 @pytest.fixture(params=["waitress", "granian"])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess]:
-    """A host with every plugin and one that sleeps, whose HTTP listener is of each engine."""
+    """A host with every plugin and one that sleeps; its HTTP listener is of each engine."""
     engine: EngineName = request.param
     packages = tmp_path / "packages"
     code = {"sleepers.py": SLEEPERS.format(folder=tmp_path)}
@@ -52,7 +52,7 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess
         yield running
 
 
-def test_a_plugin_that_sleeps_is_in_nobodys_way(host: HostProcess, tmp_path: Path) -> None:
+def test_a_plugin_that_sleeps_blocks_nobody(host: HostProcess, tmp_path: Path) -> None:
     """Two of its requests run, one waits, the rest are 503 with Retry-After; liveness and others answer meanwhile."""
     with httpx.Client(base_url=host.url(), timeout=60, trust_env=False) as client, ThreadPoolExecutor(8) as pool:
         try:

@@ -1,6 +1,6 @@
-"""SIGTERM under load: whoever was let in is answered, over each engine and protocol, and the host ends well.
+"""After SIGTERM under load, accepted requests are answered on each engine and protocol, and the host ends well.
 
-`PLUGHOST_TEST_TRIES` sets how often it is tried with each engine, once by default.
+`PLUGHOST_TEST_TRIES` sets the number of tries with each engine, one by default.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def register_routes(context):
 
 @pytest.fixture(params=["waitress", pytest.param("granian", marks=pytest.mark.thorough)])
 def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess]:
-    """A host with every plugin and a slow one, whose HTTP listener is of each engine; HTTPS is granian's."""
+    """A host with every plugin and a slow one; its HTTP listener is of each engine, HTTPS is granian's."""
     engine: EngineName = request.param
     packages = tmp_path / "packages"
     write_package(packages, "slow", {"slow_plugin.py": SLOW}, entry_points=plugin_entry("slow", "slow_plugin"))
@@ -66,18 +66,18 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostProcess
 
 
 def refuses(host: HostProcess) -> bool:
-    """Return whether no listener of the site accepts connections any more."""
+    """Return whether none of the site's listeners accepts connections."""
     for scheme in ("http", "https"):
         try:
             socket.create_connection(("127.0.0.1", host.port(scheme=scheme)), timeout=PATIENCE).close()
-        except ConnectionError:  # refused, or reset in the moment of closing
+        except ConnectionError:  # refused, or reset while the port closes
             continue
         return False
     return True
 
 
 def hold(host: HostProcess, lane: Lane, name: str) -> str:
-    """Ask for something slow over a connection of its own; return the answer."""
+    """Send a slow request over a new connection, and return the answer."""
     with host.client(lane) as client:
         answer = client.get(f"/slow/{name}")
         assert answer.status_code == 200
@@ -85,7 +85,7 @@ def hold(host: HostProcess, lane: Lane, name: str) -> str:
 
 
 def use(client: httpx.Client) -> str:
-    """List products and create one, as a client does that goes on until nobody listens any more."""
+    """List products and create one, repeatedly, until no listener is open."""
     try:
         assert client.get("/api/v2/products").status_code == 200
         assert client.post("/api/v2/products", json={}).status_code == 400
@@ -96,10 +96,10 @@ def use(client: httpx.Client) -> str:
 
 @pytest.mark.parametrize("attempt", range(TRIES))
 def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, attempt: int) -> None:
-    """Slow requests in flight are answered, and clients that ask on are told to close, before they are refused."""
+    """Slow requests in flight are answered, and active clients are asked to close before they are refused."""
     names = [(lane, f"{lane}-{number}") for lane in LANES for number in range(HELD)]
     with ThreadPoolExecutor(len(names)) as pool, Load(host) as load, ExitStack() as stack:
-        stack.callback((tmp_path / "go-on").touch)  # whatever happens, nobody is held for ever
+        stack.callback((tmp_path / "go-on").touch)  # whatever happens, nothing waits for ever
         load.add("products", use, LANES[:2])
         held: list[Future[str]] = [pool.submit(hold, host, lane, name) for lane, name in names]
         until(lambda: len(list(tmp_path.glob("begun-*"))) == len(names))
@@ -117,7 +117,7 @@ def test_sigterm_under_load_loses_nothing(host: HostProcess, tmp_path: Path, att
 
 
 def begin_bodies(host: HostProcess) -> ssl.SSLSocket:
-    """Return an HTTP/2 connection with streams whose bodies have begun and don't go on; the host has received all."""
+    """Return an HTTP/2 connection with streams whose bodies have begun, arrived and don't continue."""
     context = host.tls
     context.set_alpn_protocols(["h2"])
     plain = socket.create_connection(("127.0.0.1", host.port(scheme="https")), timeout=PATIENCE)
@@ -136,8 +136,8 @@ def begin_bodies(host: HostProcess) -> ssl.SSLSocket:
 
 
 @pytest.mark.parametrize("attempt", range(TRIES))
-def test_unfinished_bodies_leave_the_end_clean(tmp_path: Path, attempt: int) -> None:
-    """A host that stops while a client sends no more of the bodies of 200 HTTP/2 streams ends with exit code 0."""
+def test_unfinished_bodies_do_not_spoil_the_exit(tmp_path: Path, attempt: int) -> None:
+    """A host that stops while 200 HTTP/2 request bodies are incomplete ends with exit code 0."""
     with host_process(tmp_path) as running, begin_bodies(running):
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(PATIENCE) == 0, running.errors.read_text()

@@ -1,4 +1,4 @@
-"""What metrics show of the stores of other plugins."""
+"""Metrics of other plugins' stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from plughost.testing import running_host
 
 
 def test_the_connections_of_each_store_are_shown() -> None:
-    """Those in use, open and allowed, and the waits for them, by plugin and store."""
+    """By plugin and store, these are the used, open and allowed connections, and the waits for them."""
     with running_host(["metrics", "messages"]) as host, host.client() as client:
         assert client.get("/messages").status_code == 200
         families = text_string_to_metric_families(client.get("/q/metrics").text)

@@ -1,4 +1,4 @@
-"""What strangers see of a host: whether it is up, and nothing else (docs/operators/security.md)."""
+"""Strangers learn from a host only whether it is up (docs/operators/security.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settings(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @pytest.fixture
 def host(settings: dict[str, Any]) -> Iterator[RunningHost]:
-    """A host that others reach."""
+    """A host that other machines can reach."""
     with running_host(PLUGINS, settings=settings, strict=True) as running:
         yield running
 
@@ -35,14 +35,14 @@ def own_address() -> str:
     """Return an address of this machine that isn't loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing
+            probe.connect(("192.0.2.1", 9))  # sends no packets
         except OSError:
             pytest.skip("this machine has no address but loopback")
         return str(probe.getsockname()[0])
 
 
-def test_strangers_read_up_and_nothing_else(host: RunningHost) -> None:
-    """From another address: UP, no checks, no metrics, nothing else under /q. From this machine: all of it."""
+def test_strangers_read_only_the_status(host: RunningHost) -> None:
+    """From another address, they see UP, but no checks, metrics or anything else under /q; this machine sees all."""
     with host.client() as here:
         port = here.base_url.port
         with httpx.Client(base_url=f"http://{own_address()}:{port}", trust_env=False) as elsewhere:
@@ -55,23 +55,23 @@ def test_strangers_read_up_and_nothing_else(host: RunningHost) -> None:
 
 
 @pytest.mark.parametrize("headers", FORWARDED)
-def test_who_comes_through_a_proxy_is_a_stranger(host: RunningHost, headers: dict[str, str]) -> None:
-    """A proxy on this machine makes nobody local, whether or not it is trusted."""
+def test_a_client_behind_a_proxy_is_a_stranger(host: RunningHost, headers: dict[str, str]) -> None:
+    """A proxy on this machine makes no client local, whether or not it is trusted."""
     with host.client() as client:
         assert client.get("/q/health", headers=headers).json() == {"status": "UP", "checks": []}
         assert client.get("/q/metrics", headers=headers).status_code == 403
 
 
-def test_a_setting_each_shows_all_to_everybody(settings: dict[str, Any]) -> None:
-    """With `public`, strangers see what health checks find, and metrics."""
+def test_settings_make_health_and_metrics_public(settings: dict[str, Any]) -> None:
+    """With `public`, strangers see the results of health checks, and metrics."""
     plugins = {"health": {"public": True}, "metrics": {"public": True}}
     with running_host(PLUGINS, settings={**settings, "plugins": plugins}) as host, host.client() as client:
         assert client.get("/q/health", headers=FORWARDED[0]).json()["checks"]
         assert client.get("/q/metrics", headers=FORWARDED[0]).status_code == 200
 
 
-def test_everybody_on_the_site_for_operators_sees_all(settings: dict[str, Any]) -> None:
-    """Who is let in on `admin` is no stranger, wherever from."""
+def test_everybody_on_the_operators_site_sees_all(settings: dict[str, Any]) -> None:
+    """A client that `admin` lets in is no stranger, from any address."""
     moved = {name: {"site": "admin"} for name in ("health", "metrics")}
     with running_host(PLUGINS, settings={**settings, "plugins": moved}) as host, host.client("admin") as client:
         assert client.get("/q/health", headers=FORWARDED[0]).json()["checks"]

@@ -63,7 +63,7 @@ FIRST_THREE: Final = ("library-auth", "catalog-v1", "catalog-v2")
 
 
 def subsets(services: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield every subset."""
+    """Yield every subset of the services."""
     for size in range(len(services) + 1):
         yield from combinations(services, size)
 
@@ -74,7 +74,7 @@ def expected(services: tuple[str, ...]) -> Routes:
 
 
 def without_names(template: str) -> str:
-    """Return a template, whatever its fields are called."""
+    """Return a template without its fields' names."""
     return re.sub(r"\{\w+\}", "{}", template)
 
 
@@ -89,7 +89,7 @@ def mounted(generation: Generation) -> Routes:
 
 
 def others() -> set[str]:
-    """Return what is installed and is none of the services."""
+    """Return the installed plugins that are not among the services."""
     names = {
         each.name for each in Host(read_settings(None, environment={}), logger=silent_logger()).environment().plugins
     }
@@ -97,8 +97,8 @@ def others() -> set[str]:
 
 
 @pytest.mark.parametrize("services", list(subsets(FIRST_THREE)), ids=lambda services: "+".join(services) or "none")
-def test_a_subset_serves_its_routes_on_its_sites_ports(services: tuple[str, ...]) -> None:
-    """What is not skipped answers on every listener of its site; the rest is 404, or has no port at all."""
+def test_a_subset_serves_its_routes_on_its_ports(services: tuple[str, ...]) -> None:
+    """A served route answers on every listener of its site; a skipped one is 404, or its port is closed."""
     skipped = {*others(), "catalog-store", *PROBES} - set(services)
     with running_host(without=skipped, strict=True) as host:
         assert host.host.generation is not None
@@ -113,11 +113,11 @@ def test_a_subset_serves_its_routes_on_its_sites_ports(services: tuple[str, ...]
 
 
 def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) -> None:
-    """All 256, or 64 of them: what is not skipped answers, on its site and nowhere else, and what is skipped is 404."""
+    """In all 256 subsets, or a part of them, a service answers on its own site only, and a skipped one is 404."""
     settings = tmp_path / "plughost.toml"
     settings.write_text("[log]\naccess = false\n")
     further, wrong = others(), []
-    environment = Environment()  # what the tests themselves need is not looked through 256 times
+    environment = Environment()  # the tests' own packages are not searched 256 times
     known = [environment.installed[key] for key in environment.closure(environment.owners.values())]
     for services in list(subsets(tuple(PROBES))) if ALL else list(subsets(tuple(PROBES)))[3::8]:
         without = further | (PROBES.keys() - set(services))
@@ -140,7 +140,7 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
 
 
 def answering(generation: Generation) -> set[str]:
-    """Return the services that answer on their site, and see that they don't on the other."""
+    """Return the services that answer on their site, and check that they don't on the other."""
     answered = set()
     for name, site in generation.sites.items():
         client = TestClient(Site(name, site.app))

@@ -25,7 +25,7 @@ LIBRARIES = (
 
 
 def main() -> None:
-    """Answer until the standard input ends; a child returns from this as the command that it is to be."""
+    """Answer until the standard input ends; a child process returns from here as the requested command."""
     from plughost._cli import main as command  # noqa: PLC0415 - only the process itself imports the host
 
     for module in MODULES:
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _move(folder: Path) -> None:
-    """Go where the settings are, and write to a file there."""
+    """Change to the folder of the settings, and redirect output to a file there."""
     os.chdir(folder)
     nothing = os.open(os.devnull, os.O_RDONLY)
     written = os.open("output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

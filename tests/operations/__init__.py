@@ -1,1 +1,1 @@
-"""Operators' commands, on real environments."""
+"""Operators' commands in real environments."""

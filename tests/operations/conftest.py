@@ -18,7 +18,7 @@ from .wheels import checkout_wheel, host_requirements, host_wheel
 
 @pytest.fixture(scope="session")
 def supplies(tmp_path_factory: pytest.TempPathFactory) -> Supplies:
-    """What sandboxes are made of; the test is skipped where there is no pip to install with."""
+    """The shared contents of sandboxes; the test is skipped if there is no pip."""
     try:
         pip_command()
     except CommandError as error:
@@ -28,13 +28,13 @@ def supplies(tmp_path_factory: pytest.TempPathFactory) -> Supplies:
 
 @pytest.fixture
 def sandbox(tmp_path: Path, supplies: Supplies) -> Sandbox:
-    """An environment with the host, and a folder of wheels that is all that pip knows of."""
+    """An environment with the host, and a folder of wheels as pip's only source."""
     return Sandbox(tmp_path, supplies)
 
 
 @pytest.fixture(scope="session")
 def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheels of the host and all that it requires, made of what the tests run on."""
+    """A folder with wheels of the host and its requirements, made from the tests' own packages."""
     folder = tmp_path_factory.mktemp("wheelhouse")
     environment = Environment()
     for key in environment.closure(canonicalize_name(Requirement(each).name) for each in host_requirements()):

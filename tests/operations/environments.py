@@ -1,4 +1,4 @@
-"""Environments of their own for operators' commands: nothing that a test installs reaches another."""
+"""Separate environments for operators' commands: a test's installations don't affect others."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ http_port = 0
 
 
 class Supplies:
-    """What sandboxes have in common; made and compiled once, it need not be by each command.
+    """The shared contents of sandboxes, made and compiled once instead of by each command.
 
     Attributes:
         host: A folder with the host and its package management.
@@ -58,7 +58,7 @@ class Supplies:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Make the folders in another one."""
+        """Create the folders in another one."""
         self.host, self.libraries, self.pip = folder / "host", folder / "libraries", folder / "pip"
         _unpack(host_wheel(folder), self.host)
         _unpack(checkout_wheel(folder, "packages", "0.1.0"), self.host)
@@ -68,7 +68,7 @@ class Supplies:
             if not key.startswith("plughost"):
                 _link(distribution, self.pip if key == "pip" else self.libraries)
         archive = Path(pip_command()[-1]).parent
-        if archive.suffix == ".whl":  # there is only the pip that comes with Python
+        if archive.suffix == ".whl":  # only the pip that comes with Python exists
             _unpack(archive, self.pip)
 
 
@@ -112,7 +112,7 @@ class Sandbox:
         self.site = Path(sysconfig.get_path("purelib", "venv", scheme))
         self._bin = Path(sysconfig.get_path("scripts", "venv", scheme))
         self.python = self._bin / "python"
-        # What is there as the tests have it is to pip outside of the environment.
+        # Pip regards the tests' own packages as outside of the environment.
         own = pip if isinstance(pip, Path) else supplies.pip
         outside = [*([own] if pip else []), *([] if empty else [supplies.libraries])]
         (self.site / "outside.pth").write_text("".join(f"{each}\n" for each in outside))
@@ -124,7 +124,7 @@ class Sandbox:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of commands."""
+        """The environment variables of commands."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -135,7 +135,7 @@ class Sandbox:
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self.wheels),
             "PIP_CONFIG_FILE": os.devnull,
-            # All that the host requires takes long to compile, and little of it is imported.
+            # All requirements of the host take long to compile, and few of them are imported.
             **({"PIP_NO_COMPILE": "1"} if self._empty else {}),
             "NO_COLOR": "1",
             "PYTHONUNBUFFERED": "1",
@@ -147,13 +147,13 @@ class Sandbox:
         subprocess.run(list(map(str, command)), env=self.environment, check=True, timeout=PATIENCE, capture_output=True)
 
     def put(self, *wheels: Path) -> None:
-        """Have distributions installed from wheels, for tests that are not about installing; pip would take long."""
+        """Unpack wheels, for tests that are not about installing; pip would be slow."""
         for wheel in wheels:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(self.site)
 
     def run(self, *arguments: str | Path, code: int = 0, typed: str = "", **environment: str) -> str:
-        """Run `plughost` with arguments; return what it printed, and fail where it ends otherwise than with a code."""
+        """Run `plughost` with arguments; return its output, and fail if it ends with another exit code."""
         ended = subprocess.run(
             [self._bin / "plughost", *map(str, arguments)],
             cwd=self.folder,
@@ -169,13 +169,13 @@ class Sandbox:
         return ended.stdout
 
     def json(self, *arguments: str | Path, code: int = 0) -> Any:
-        """Run `plughost` with arguments and `--json`; return what it told."""
+        """Run `plughost` with arguments and `--json`; return the result."""
         told = self.run(*arguments, "--json", code=code)
-        # Where no host runs that could log it, a command's audit event is on its standard error.
+        # If no running host can log it, a command's audit event is on its standard error.
         return json.loads(re.sub(r'^\{"what":.*\n', "", told, flags=re.MULTILINE))
 
     def files(self) -> dict[str, bytes]:
-        """Return every file of the environment that Python has not made by itself."""
+        """Return every file of the environment that Python has not generated."""
         found = [path for path in self.site.rglob("*") if path.is_file() and path.suffix != ".pyc"]
         return {str(path.relative_to(self.site)): path.read_bytes() for path in found}
 
@@ -186,9 +186,9 @@ class Sandbox:
 
     @contextmanager
     def serving(self, *arguments: str, data: str = "data") -> Iterator[Served]:
-        """Run `plughost serve` for the length of a `with` block, on a data folder that is named where it is another.
+        """Run `plughost serve` for the length of a `with` block, on a data folder that may be elsewhere.
 
-        What fails meanwhile says how the host's log ends.
+        A failure meanwhile includes the end of the host's log.
         """
         log = self.folder.parent / "host.log"
         with log.open("wb") as errors:
@@ -224,7 +224,7 @@ class Sandbox:
 
 
 class Served:
-    """A host that runs in a process of its own."""
+    """A host in its own process."""
 
     def __init__(self, sandbox: Sandbox, process: subprocess.Popen[bytes], data: Path) -> None:
         """Wrap the process."""
@@ -233,7 +233,7 @@ class Served:
         self.process = process
 
     def status(self) -> Any:
-        """Return what the host tells `plughost status`."""
+        """Return the host's answer to `plughost status`."""
         return send_command(self._data, "status")
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
@@ -242,32 +242,32 @@ class Served:
         return f"{scheme}://127.0.0.1:{ports[site, scheme]}"
 
     def get(self, path: str) -> httpx.Response:
-        """Ask for a path of the site main."""
+        """Send a GET to a path of the site main."""
         return httpx.get(f"{self.url()}{path}", trust_env=False, timeout=30.0)
 
     def post(self, path: str, json: Any = None) -> httpx.Response:
-        """Post to a path of the site main; nothing, by default."""
+        """Send a POST to a path of the site main, with an empty body by default."""
         return httpx.post(f"{self.url()}{path}", json=json, trust_env=False, timeout=30.0)
 
     def restart(self) -> int:
-        """Let another process take its place, and wait until the old one has ended, and well; return the new one's id.
+        """Replace the process, wait until the old one has ended well, and return the new process's id.
 
-        It may be done once.
+        This works once.
         """
         answer = self._sandbox.json("restart")
         assert self.process.wait(PATIENCE) == 0
         return int(answer["pid"])
 
     def stop(self) -> None:
-        """Stop it, whatever process it is now; it must end well."""
+        """Stop the host, whichever process it is; it must end well."""
         os.kill(send_command(self._data, "status")["pid"], signal.SIGTERM)
         assert self.process.stdout is not None
-        self.process.stdout.read()  # ends when the last process has
+        self.process.stdout.read()  # it ends with the last process
         assert self.process.wait(PATIENCE) == 0
 
 
 def _is_running(data_dir: Path) -> bool:
-    """Tell whether a host runs on a data folder: one answers whatever it is asked."""
+    """Return whether a host runs on a data folder: a running host answers any command."""
     try:
         send_command(data_dir, "ping")
     except NotRunning:

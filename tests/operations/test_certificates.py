@@ -1,4 +1,4 @@
-"""A certificate that is replaced on the disk: what is shown, what is told, and what a reload makes of it."""
+"""A replaced certificate file: what clients see, what plugins report, and what a reload does."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def register_routes(context):
 
 
 def put_certificate(sandbox: Sandbox, name: str, days: float = 90, key: Any = None) -> None:
-    """Replace the certificate of the settings; with a key that is not its own, where one is given."""
+    """Replace the certificate of the settings, with a key that may not match."""
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
@@ -84,10 +84,10 @@ OTHERS_KEY: Final = ec.generate_private_key(ec.SECP256R1())
 
 
 class Client:
-    """A client of the HTTPS listener that speaks HTTP/1.1 by hand, and trusts whatever is shown."""
+    """A client of the HTTPS listener that writes HTTP/1.1 itself, and trusts any certificate."""
 
     def __init__(self, host: Served) -> None:
-        """Connect to it."""
+        """Connect to the listener."""
         port = int(host.url(scheme="https").rpartition(":")[2])
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -106,7 +106,7 @@ class Client:
         self._connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def answer(self) -> tuple[int, bool, bytes]:
-        """Return status, whether the connection may be used on, and body; status 0 where there is no answer."""
+        """Return status, whether the connection can be reused, and body; status 0 if there is no answer."""
         head = b"".join(iter(self._answers.readline, b"\r\n") if (line := self._answers.readline()) else ())
         if not line:
             return 0, False, b""
@@ -118,28 +118,28 @@ class Client:
         )
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         self._answers.close()
         self._connection.close()
 
 
 def shown_by(host: Served) -> str:
-    """Return the name in the certificate that a new connection is shown."""
+    """Return the name in the certificate on a new connection."""
     with closing(Client(host)) as client:
         return client.shown
 
 
 def is_shown(host: Served, name: str) -> bool:
-    """Tell whether a new connection is shown a name, where the grace time may end in the middle of a handshake."""
+    """Return whether a new connection gets a name's certificate; the grace time may end during a handshake."""
     try:
         return shown_by(host) == name
-    except ssl.SSLEOFError:  # the server of the old certificate was still at it
+    except ssl.SSLEOFError:  # the old certificate's server still accepted it
         return False
 
 
 @contextmanager
 def asking(host: Served, path: str, *, keep: bool) -> Iterator[Counter[int]]:
-    """Ask without a pause, over kept connections or a new one each time; count the answers by status."""
+    """Send requests without a pause, over kept or new connections; count the answers by status."""
     answered: Counter[int] = Counter()
     enough = threading.Event()
 
@@ -169,7 +169,7 @@ def asking(host: Served, path: str, *, keep: bool) -> Iterator[Counter[int]]:
 
 @pytest.fixture
 def serving(sandbox: Sandbox) -> Iterator[Served]:
-    """A host that shows the certificate of `first.test`, with plugins that tell about it."""
+    """A host with the certificate of `first.test`, and plugins that report on it."""
     (sandbox.folder / "plughost.toml").write_text(_SETTINGS)
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     sandbox.put(build_wheel(sandbox.wheels, "plughost-slow", "1.0", {"slow.py": _SLOW}, plugins={"slow": "slow"}))
@@ -178,8 +178,8 @@ def serving(sandbox: Sandbox) -> Iterator[Served]:
         yield host
 
 
-def test_what_is_told_is_what_is_served(sandbox: Sandbox, serving: Served) -> None:
-    """A certificate that lies on the disk and is not served yet is told as such, not as the one that is served."""
+def test_reports_show_the_certificate_in_use(sandbox: Sandbox, serving: Served) -> None:
+    """A new certificate file that isn't used yet is reported as such, not as the one in use."""
     before = serving.status()["certificate"]
     put_certificate(sandbox, "second.test", days=30)
     after = serving.status()["certificate"]
@@ -191,8 +191,8 @@ def test_what_is_told_is_what_is_served(sandbox: Sandbox, serving: Served) -> No
     assert "The running host still uses another one" in sandbox.run("cert", "show")
 
 
-def test_a_reload_takes_up_the_new_certificate_and_loses_nothing(sandbox: Sandbox, serving: Served) -> None:
-    """New connections see it at once; kept ones, new ones and a request in flight are all answered."""
+def test_a_reload_uses_the_new_certificate_and_loses_no_request(sandbox: Sandbox, serving: Served) -> None:
+    """New connections get it at once; requests in flight, on kept and on new connections are all answered."""
     slow = Client(serving)
     slow.ask("/wait")
     while not (sandbox.folder / "begun").exists():
@@ -214,8 +214,8 @@ def test_a_reload_takes_up_the_new_certificate_and_loses_nothing(sandbox: Sandbo
     slow.close()
 
 
-def test_other_files_in_the_settings_are_taken_up(sandbox: Sandbox, serving: Served) -> None:
-    """A reload shows the certificate that the settings name now; where there is none, the one before stays."""
+def test_other_certificate_files_in_the_settings_take_effect(sandbox: Sandbox, serving: Served) -> None:
+    """A reload uses the files that the settings name now; if they don't exist, the old certificate stays."""
     file = sandbox.folder / "plughost.toml"
     put_certificate(sandbox, "second.test")
     for name in ("server.pem", "server.key"):
@@ -230,8 +230,8 @@ def test_other_files_in_the_settings_are_taken_up(sandbox: Sandbox, serving: Ser
 
 
 @pytest.mark.thorough
-def test_ten_certificates_in_a_row_lose_no_connection(sandbox: Sandbox, serving: Served) -> None:
-    """Connections that come while an engine takes over from another are answered by one of the two."""
+def test_ten_new_certificates_in_a_row_lose_no_connection(sandbox: Sandbox, serving: Served) -> None:
+    """During each change, either the old or the new engine answers a connection."""
     with asking(serving, "/greeter", keep=True) as kept, asking(serving, "/greeter", keep=False) as fresh:
         for number in range(10):
             put_certificate(sandbox, f"name-{number}.test")
@@ -276,10 +276,10 @@ def test_the_end_of_the_grace_time_cuts_off_no_new_connection(sandbox: Sandbox, 
     ],
     ids=["another key", "expired", "missing", "damaged"],
 )
-def test_what_can_not_be_shown_is_refused_and_the_old_one_stays(
+def test_an_unusable_certificate_is_refused_and_the_old_one_stays(
     sandbox: Sandbox, serving: Served, replace: Callable[[Sandbox], None], why: str
 ) -> None:
-    """The plugins are taken up, the certificate is not: the report says why, and the exit code is 1."""
+    """The plugins are reloaded, the certificate isn't: the report says why, and the exit code is 1."""
     replace(sandbox)
     sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
     report = json.loads(sandbox.run("reload", "--json", code=1))

@@ -1,4 +1,4 @@
-"""`plughost serve --dev --reload`: what an author saves or installs in place is served at once."""
+"""`plughost serve --dev --reload`: code that an author saves or installs in place is served at once."""
 
 from __future__ import annotations
 
@@ -89,10 +89,8 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("way", ["folder", "finder"])
-def test_what_is_installed_in_place_or_saved_is_served_without_being_asked(
-    sandbox: Sandbox, tmp_path: Path, way: str
-) -> None:
-    """A new plugin is found, an edit takes effect, an error leaves the last good one, and others keep their memory."""
+def test_installed_or_saved_code_is_served_automatically(sandbox: Sandbox, tmp_path: Path, way: str) -> None:
+    """A new plugin is found, an edit takes effect, an error keeps the last good version, others keep their memory."""
     sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))
     project = tmp_path / "project"
     project.mkdir()
@@ -117,8 +115,8 @@ def test_what_is_installed_in_place_or_saved_is_served_without_being_asked(
         assert host.get("/other").json()["count"] == 2
 
 
-def test_what_a_reload_finds_to_be_no_plugin_is_told(sandbox: Sandbox, tmp_path: Path) -> None:
-    """An author who forgot the entry point, or lost it, need not look for the reason."""
+def test_a_missing_entry_point_is_reported_by_a_reload(sandbox: Sandbox, tmp_path: Path) -> None:
+    """An author who forgot or lost it needn't search for the cause."""
     (tmp_path / "edited.py").write_text(SOURCE)
     install_in_place(sandbox, tmp_path, "folder")
     info = sandbox.site / "plughost_edited-1.0.dist-info"
@@ -133,7 +131,7 @@ def test_what_a_reload_finds_to_be_no_plugin_is_told(sandbox: Sandbox, tmp_path:
 
 @pytest.mark.parametrize("load", ["start", "reload"])
 def test_a_save_during_a_load_is_served_next(sandbox: Sandbox, tmp_path: Path, load: str) -> None:
-    """What is saved while the host imports it, at its start or after an installation, is imported again."""
+    """Code saved while the host imports it, at the start or after an installation, is imported again."""
     sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
@@ -157,7 +155,7 @@ def test_a_save_of_a_single_file_during_the_start_is_served_next(sandbox: Sandbo
 
 
 def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Once its author has mended the plugin, it is served."""
+    """When its author has corrected the plugin, it is served."""
     sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
@@ -169,8 +167,8 @@ def test_the_sources_of_a_plugin_whose_first_load_was_refused_are_watched(sandbo
         until(lambda: host.get("/edited").status_code == 200)
 
 
-def test_a_load_in_the_middle_of_an_installation_is_repeated_after_it(sandbox: Sandbox, tmp_path: Path) -> None:
-    """What an installer writes last, into a folder of metadata that is there already, is noticed."""
+def test_a_load_during_an_installation_is_repeated_afterwards(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The host notices the installer's last files, even in an existing metadata folder."""
     sandbox.put(speaker(sandbox.wheels, "other", "1.0", "other"))  # a site without plugins has no listener
     project = tmp_path / "project"
     project.mkdir()
@@ -182,8 +180,8 @@ def test_a_load_in_the_middle_of_an_installation_is_repeated_after_it(sandbox: S
         until(lambda: host.get("/edited").status_code == 200)
 
 
-def test_a_virtual_environment_in_the_project_is_no_source_of_it(tmp_path: Path, supplies: Supplies) -> None:
-    """A plugin is imported afresh, and not the host, where both are below the project's folder."""
+def test_a_virtual_environment_in_the_project_is_not_its_source(tmp_path: Path, supplies: Supplies) -> None:
+    """The plugin is imported afresh, but not the host, though both are inside of the project's folder."""
     project = tmp_path / "project"
     sandbox = Sandbox(project / ".venv", supplies)
     source = project / "edited.py"
@@ -196,7 +194,7 @@ def test_a_virtual_environment_in_the_project_is_no_source_of_it(tmp_path: Path,
 
 
 def test_every_folder_of_a_package_is_watched(sandbox: Sandbox, tmp_path: Path) -> None:
-    """Subpackages have the names that the project's other folders usually have, and are sources all the same."""
+    """Subpackages may have the names of a project's usual other folders, and are sources all the same."""
     package = tmp_path / "project" / "edited"
     names = ("plugins", "docs", "tests")
     for name in names:
@@ -214,5 +212,5 @@ def test_every_folder_of_a_package_is_watched(sandbox: Sandbox, tmp_path: Path) 
 
 
 def test_reload_is_for_development(sandbox: Sandbox) -> None:
-    """Without `--dev` it is refused, and what to do instead is named."""
+    """Without `--dev` it is refused, and the error names the alternative."""
     assert "needs --dev" in sandbox.run("serve", "--reload", code=2)

@@ -1,4 +1,4 @@
-"""The tests' own environments: what a failure in them says."""
+"""The tests' own environments: the messages of failures in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reload_and_kill(sandbox: Sandbox, host: Served) -> None:
 
 
 def test_a_host_that_does_not_start_says_why(sandbox: Sandbox) -> None:
-    """The failure of a test has the end of the host's log where the host refuses to start."""
+    """If the host refuses to start, the test's failure has the end of the host's log."""
     sandbox.put(broken(sandbox.wheels, "broken", "1.0"))
     with pytest.raises(AssertionError, match="did not start") as raised, sandbox.serving("--strict"):
         pass
@@ -31,7 +31,7 @@ def test_a_host_that_does_not_start_says_why(sandbox: Sandbox) -> None:
 
 
 def test_a_host_that_ends_badly_says_what_it_logged(sandbox: Sandbox) -> None:
-    """The failure of a test has the end of the host's log where the host was killed."""
+    """If the host was killed, the test's failure has the end of the host's log."""
     sandbox.put(speaker(sandbox.wheels, "good", "1.0", "word"))
     with pytest.raises(NotRunning) as raised, sandbox.serving() as host:
         reload_and_kill(sandbox, host)

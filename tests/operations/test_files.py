@@ -1,4 +1,4 @@
-"""`plughost check --files`: what is installed is what was installed, and nothing beside it."""
+"""`plughost check --files`: the installed files are unchanged, and there are no others."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def _own(sandbox: Sandbox, *names: str) -> None:
-    """Let the host's RECORD have further files."""
+    """Add files to the host's RECORD."""
     record = next(sandbox.site.glob("plughost-*.dist-info/RECORD"))
     record.write_text(record.read_text() + "".join(f"{name},,\n" for name in names))
 
 
-def test_installed_files_that_were_changed_added_or_removed_are_found(sandbox: Sandbox) -> None:
-    """`plughost check --files` names each; what was only compiled since is well."""
+def test_changed_added_and_removed_files_are_found(sandbox: Sandbox) -> None:
+    """`plughost check --files` names each; byte code that Python has written since is accepted."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files={"speaking_greeter/more.py": "x = 1\n"}))
     _own(sandbox, "outside.pth")
     assert "all well" in sandbox.run("check", "--files")
@@ -36,19 +36,19 @@ def test_installed_files_that_were_changed_added_or_removed_are_found(sandbox: S
 STRAYS: Final = {
     "evil.pth": "evil.pth",
     "sitecustomize.py": "sitecustomize.py",
-    "_virtualenv.pth": "_virtualenv.pth",  # by that name alone it is not virtualenv's
+    "_virtualenv.pth": "_virtualenv.pth",  # its name alone doesn't make it virtualenv's
     "speaking_greeter.pyc": "speaking_greeter.pyc",
     "speaking_greeter/evil.pyc": "speaking_greeter/evil.pyc",
     "speaking_greeter/steps/sqlite/9999_evil.sql": "speaking_greeter/steps",
-    "module/__init__.py": "module",  # comes before module.py
+    "module/__init__.py": "module",  # precedes module.py
     "namespace/part/evil.py": "namespace/part",
 }
 """A file that somebody adds, and what of it is named."""
 
 
 @pytest.mark.parametrize("added", STRAYS)
-def test_code_that_no_distribution_brings_is_found(sandbox: Sandbox, added: str) -> None:
-    """Whatever Python would run or import from where plugins are installed, also beside their packages."""
+def test_code_of_no_distribution_is_found(sandbox: Sandbox, added: str) -> None:
+    """This is any code in the plugins' folder that Python would run or import, also beside packages."""
     files = {"module.py": "", "namespace/own.py": ""}
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello", files=files))
     _own(sandbox, "outside.pth")
@@ -65,7 +65,7 @@ def test_code_that_no_distribution_brings_is_found(sandbox: Sandbox, added: str)
 
 
 def test_a_linked_folder_of_code_is_found(sandbox: Sandbox) -> None:
-    """A link to a package elsewhere is as good as the package."""
+    """A link to a package elsewhere counts like the package."""
     _own(sandbox, "outside.pth")
     (sandbox.site / "evil").symlink_to(sandbox.folder)
     assert f"{sandbox.site / 'evil'} was added: it is in no RECORD" in sandbox.run("check", "--files", code=1)

@@ -42,7 +42,7 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
 
 @pytest.mark.thorough
 def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
-    """Version 2.0 finds the data of 1.0, migrated when it was taken up, and not again by a further reload."""
+    """Version 2.0 finds the data of 1.0, migrated by its first load and not by a further reload."""
     sandbox.put(keeper(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         assert host.post("/notes").status_code == 200
@@ -55,8 +55,8 @@ def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox) -> None:
-    """Not a file is left of the broken version, and the running one goes on with its memory."""
+def test_an_upgrade_that_would_break_a_serving_plugin_is_reversed(sandbox: Sandbox) -> None:
+    """No file of the broken version is left, and the running one continues with its memory."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
     with sandbox.serving() as host:
@@ -71,8 +71,8 @@ def test_an_upgrade_that_would_break_a_serving_plugin_is_undone(sandbox: Sandbox
         assert sandbox.versions()["plughost_greeter"] == "2.0"
 
 
-def test_an_installation_that_fails_half_way_leaves_nothing(sandbox: Sandbox) -> None:
-    """When the last of several distributions can't be unpacked, the first ones are put back as they were."""
+def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> None:
+    """If the last of several distributions can't be unpacked, the earlier ones are restored."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "old"))
     before = sandbox.files()
     speaker(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-helper"], files={"z/data": "SPOIL" * 500})
@@ -84,8 +84,8 @@ def test_an_installation_that_fails_half_way_leaves_nothing(sandbox: Sandbox) ->
 
 
 @pytest.mark.thorough
-def test_a_replaced_version_comes_back_without_an_index(sandbox: Sandbox) -> None:
-    """What an upgrade replaced is kept as a wheel, and serves again when it is asked for."""
+def test_a_replaced_version_can_return_without_an_index(sandbox: Sandbox) -> None:
+    """The version that an upgrade replaced is kept as a wheel, and serves again on request."""
     speaker(sandbox.wheels, "greeter", "1.0", "old")
     sandbox.run("install", "greeter")
     first = sandbox.files()
@@ -115,16 +115,16 @@ def test_a_dry_run_changes_nothing(sandbox: Sandbox) -> None:
     assert sandbox.files() == before
 
 
-def test_what_the_host_itself_runs_on_needs_a_restart(sandbox: Sandbox) -> None:
-    """A change of a distribution that the host shares is announced, and reported by the reload."""
+def test_a_change_of_the_hosts_requirements_needs_a_restart(sandbox: Sandbox) -> None:
+    """A change of a distribution that the host also uses is announced, and reported by the reload."""
     wheel = build_wheel(sandbox.wheels, "click", "99.0", {"unused_click.py": ""})
     told = sandbox.run("install", wheel, "--dry-run")
     assert "restart needed" in told
 
 
 @pytest.mark.thorough
-def test_an_environment_without_pip_is_installed_into_all_the_same(tmp_path: Path, supplies: Supplies) -> None:
-    """The pip that comes with Python does it."""
+def test_an_environment_without_pip_can_be_installed_into(tmp_path: Path, supplies: Supplies) -> None:
+    """The pip that comes with Python is used."""
     ensurepip = pytest.importorskip("ensurepip")
     if not list(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")):
         pytest.skip("this Python comes without a pip")
@@ -134,8 +134,8 @@ def test_an_environment_without_pip_is_installed_into_all_the_same(tmp_path: Pat
     assert sandbox.versions()["plughost_greeter"] == "1.0"
 
 
-def test_a_name_that_nobody_offers_is_an_error(sandbox: Sandbox) -> None:
-    """Pip's own words tell what was looked for."""
+def test_an_unknown_name_is_an_error(sandbox: Sandbox) -> None:
+    """Pip's own message names what was not found."""
     assert "plughost-nonsense" in sandbox.run("install", "nonsense", code=1)
 
 
@@ -156,11 +156,11 @@ def test_a_name_that_nobody_offers_is_an_error(sandbox: Sandbox) -> None:
     ],
 )
 def test_names(given: str, asked: str) -> None:
-    """A plugin's name means its distribution; a place, a URL and a distribution of ours are taken as they are."""
+    """A plugin's name means its distribution; a path, a URL and a distribution of ours are taken unchanged."""
     assert to_requirement(given, {"shop": "acme-shop"}) == asked
 
 
-def test_what_is_no_name() -> None:
-    """A name that pip could not read either is refused before pip runs."""
+def test_an_invalid_name_is_refused() -> None:
+    """A name that pip couldn't read either is refused before pip runs."""
     with pytest.raises(CommandError, match="neither a plugin's name nor a requirement"):
         to_requirement("messages 1.2", {})

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.thorough
-def test_a_locked_set_is_the_same_elsewhere_without_an_index(
+def test_a_locked_set_is_reproduced_elsewhere_without_an_index(
     supplies: Supplies, wheelhouse: Path, tmp_path: Path
 ) -> None:
     """Lock, bundle, and install from the bundle in a new environment that reaches no index."""
@@ -62,7 +62,7 @@ def test_a_locked_set_is_the_same_elsewhere_without_an_index(
 
 @pytest.fixture(scope="session", params=["22.3", "23.0"])
 def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an old pip; the test is skipped where it can't be had."""
+    """A folder with an old pip; the test is skipped if it can't be obtained."""
     if sys.version_info >= (3, 12):
         pytest.skip("so old a pip doesn't run on Python 3.12 and later")
     folder = tmp_path_factory.mktemp("old-pip")
@@ -75,7 +75,7 @@ def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def test_lock_and_bundle_work_with_an_old_pip(
     supplies: Supplies, wheelhouse: Path, old_pip: Path, tmp_path: Path
 ) -> None:
-    """The hash of each file is that of the wheel that pip installs, though an old one does not tell it."""
+    """The hash of each file is that of the installed wheel, though an old pip doesn't report it."""
     box = Sandbox(tmp_path, supplies, pip=old_pip)
     wheel = speaker(box.wheels, "greeter", "1.0", "hello")
     box.run("install", "greeter")
@@ -87,8 +87,8 @@ def test_lock_and_bundle_work_with_an_old_pip(
     assert len(list((box.folder / "bundle").glob("*.whl"))) == len(locked)
 
 
-def test_a_pip_that_is_too_old_is_refused_by_name(sandbox: Sandbox, tmp_path: Path) -> None:
-    """The message has the version that there is and the one that is needed."""
+def test_a_pip_that_is_too_old_is_refused(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The message has the present version and the required one."""
     folder = tmp_path / "ancient"
     build_wheel(folder, "pip", "21.3", {"pip/__init__.py": "", "pip/__main__.py": ""})
     sandbox.put(folder / "pip-21.3-py3-none-any.whl")
@@ -96,8 +96,8 @@ def test_a_pip_that_is_too_old_is_refused_by_name(sandbox: Sandbox, tmp_path: Pa
     assert "has pip 21.3, but 22.3 or newer is needed" in told
 
 
-def test_lock_and_bundle_know_where_install_was_told_to_look(sandbox: Sandbox, wheelhouse: Path) -> None:
-    """What came from a folder that was named to `install` is found there again, from any other folder."""
+def test_lock_and_bundle_use_the_places_of_install(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """A distribution from a folder that was passed to `install` is found there again, from any current folder."""
     shop = sandbox.folder / "shop"
     wheel = speaker(shop, "greeter", "1.0", "hello")
     sandbox.run("install", "greeter", "--find-links", "shop")
@@ -108,8 +108,8 @@ def test_lock_and_bundle_know_where_install_was_told_to_look(sandbox: Sandbox, w
     assert hash_of(sandbox.folder / "bundle" / wheel.name) == hash_of(wheel)
 
 
-def test_what_pip_finds_nowhere_is_locked_as_it_is_installed(sandbox: Sandbox, wheelhouse: Path) -> None:
-    """After a plain `pip install --find-links`, a plain `lock` makes wheels of what is installed, and says of what."""
+def test_a_distribution_that_pip_cannot_find_is_locked_as_installed(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """After `pip install --find-links`, `lock` makes wheels of the installed files, and says which."""
     speaker(sandbox.folder / "shop", "greeter", "1.0", "hello")
     sandbox.pip("install", "--no-deps", "--find-links", sandbox.folder / "shop", "plughost-greeter")
     told = sandbox.run("lock", "--find-links", wheelhouse)
@@ -119,8 +119,8 @@ def test_what_pip_finds_nowhere_is_locked_as_it_is_installed(sandbox: Sandbox, w
     assert locked["plughost-greeter"] == (hash_of(made),)
 
 
-def test_check_tells_each_difference(sandbox: Sandbox) -> None:
-    """What is missing, extra or of another version is in a table, and the exit code is 1."""
+def test_check_reports_each_difference(sandbox: Sandbox) -> None:
+    """A table lists missing, extra and different versions, and the exit code is 1."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "2.0", "hello"))
     told = sandbox.run("lock", "--dry-run")
     lines = [f"{name}=={version}" for name, version in re.findall(r"^(\S+) +(\d\S*) *$", told, re.MULTILINE)]
@@ -136,8 +136,8 @@ def test_check_tells_each_difference(sandbox: Sandbox) -> None:
     assert re.search(r"plughost-greeter +other version +1\.0 +2\.0", sandbox.run("lock", "--check", code=1))
 
 
-def test_a_lock_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    """Names, versions, URLs and hashes survive; comments don't matter."""
+def test_a_lock_file_is_parsed_as_written(tmp_path: Path) -> None:
+    """Names, versions, URLs and hashes are kept; comments are ignored."""
     entries = [
         Locked(name="a", version="1.0", hashes=("sha256:" + "0" * 64, "sha256:" + "1" * 64)),
         Locked(name="b", version=None, url="https://example.org/b.whl", hashes=("sha256:" + "2" * 64,)),
@@ -148,8 +148,8 @@ def test_a_lock_file_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a>=1", "a==1,==2", "-r other", "nonsense nonsense"])
-def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
-    """Every line names an exact version or a URL."""
+def test_an_invalid_lock_file_is_refused(tmp_path: Path, text: str) -> None:
+    """Every line must name an exact version or a URL."""
     (tmp_path / "lock").write_text(text)
     with pytest.raises(CommandError, match="is not a lock file"):
         read_lock(tmp_path / "lock")
@@ -158,7 +158,7 @@ def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def _fake(folder: Path, name: str, requires: str = "", **files: str) -> metadata.Distribution:
-    """Return a distribution that has nothing but metadata."""
+    """Return a distribution with nothing but metadata."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{requires}")
@@ -167,8 +167,8 @@ def _fake(folder: Path, name: str, requires: str = "", **files: str) -> metadata
     return metadata.PathDistribution(info)
 
 
-def test_what_is_installed_in_place_can_not_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An editable install has no file whose hash could be locked; the message names it."""
+def test_an_editable_install_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no file whose hash could be locked; the message names it."""
     told = json.dumps({"url": "file:///src/plughost", "dir_info": {"editable": True}})
     fake = _fake(tmp_path, "plughost", direct_url_json=told)
     monkeypatch.setattr(metadata, "distributions", lambda: [fake])
@@ -176,8 +176,8 @@ def test_what_is_installed_in_place_can_not_be_locked(tmp_path: Path, monkeypatc
         lock([], tmp_path / "wheels", lambda _: None)
 
 
-def test_a_wheel_that_can_not_be_written_is_told(tmp_path: Path) -> None:
-    """On a disk that is full, the message names the wheel, and nothing of it is left."""
+def test_a_wheel_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    """On a full disk, the message names the wheel, and no part of it is left."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
@@ -189,7 +189,7 @@ def test_a_wheel_that_can_not_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_the_set_is_the_host_the_plugins_and_their_requirements(tmp_path: Path) -> None:
-    """An extra belongs to it when all that it asks for is installed; what nobody requires does not."""
+    """An extra belongs to the set if all its requirements are installed; distributions that nothing requires don't."""
     extras = "Provides-Extra: a\nProvides-Extra: b\nRequires-Dist: x; extra == 'a'\nRequires-Dist: y; extra == 'b'\n"
     installed = [
         _fake(tmp_path, "plughost", extras),

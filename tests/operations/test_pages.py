@@ -1,4 +1,4 @@
-"""The pages of docs/operators that change what is installed: each command is run, in an environment of its own."""
+"""The pages of docs/operators that change installed packages: each command runs in a separate environment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMMAND: Final = re.compile(r"^\$ (.*)((?:\n(?!\$ ).*)*)", re.MULTILINE)
 
 @pytest.fixture
 def sandbox(sandbox: Sandbox, wheelhouse: Path) -> Sandbox:
-    """An environment with messages 0.1.0 and catalog-v2, beside an index of all that the tests run on."""
+    """An environment with messages 0.1.0 and catalog-v2, and an index of all the tests' packages."""
     if shutil.which("curl") is None:
         pytest.skip("there is no curl here, and the pages show commands for it")
     for wheel in wheelhouse.glob("*.whl"):
@@ -35,7 +35,7 @@ def sandbox(sandbox: Sandbox, wheelhouse: Path) -> Sandbox:
 
 
 def commands(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield where each command of a page is to be run, the command, and what is shown of it."""
+    """Yield each command of a page with its folder and its shown output."""
     text = (PAGES / page).read_text(encoding="utf-8")
     assert _MARK in text
     for where, block in _BLOCK.findall(text):
@@ -44,7 +44,7 @@ def commands(page: str) -> Iterator[tuple[str, str, str]]:
 
 
 def follow(page: str, sandbox: Sandbox, host: Served, elsewhere: Callable[[], Sandbox]) -> None:
-    """Do what a page says, from top to bottom."""
+    """Run a page's commands from top to bottom."""
     port = httpx.URL(host.url()).port
     status = 0
     todo = list(commands(page))
@@ -70,7 +70,7 @@ def follow(page: str, sandbox: Sandbox, host: Served, elsewhere: Callable[[], Sa
 
 
 def compare(what: str, shown: str, printed: str) -> None:
-    """Compare what a page shows with what was printed: `...` is any text; on a line of its own, any lines."""
+    """Compare shown with printed output: `...` is any text, or any lines if alone on a line."""
     lines = [
         r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line.rstrip()).replace(r"\.\.\.", ".*?") + r"\n"
         for line in shown.splitlines()
@@ -82,7 +82,7 @@ def compare(what: str, shown: str, printed: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("pages", [["upgrade.md", "rollback.md"], ["removal.md"], ["bundle.md"], ["restart.md"]])
 def test_every_command_of_a_page_works(sandbox: Sandbox, supplies: Supplies, pages: list[str], tmp_path: Path) -> None:
-    """Somebody who follows the page sees what it shows; what is rolled back is the upgrade of the page before."""
+    """The output is as the page shows it; a rollback reverses the upgrade of the page before."""
     with sandbox.serving() as host:
         host.post("/messages", json={"content": "Water the plants"}).raise_for_status()
         if "upgrade.md" in pages:

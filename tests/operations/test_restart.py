@@ -1,4 +1,4 @@
-"""`plughost restart`, socket activation, and who may run on a data folder."""
+"""`plughost restart`, socket activation, and exclusive use of a data folder."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def sandbox(sandbox: Sandbox) -> Sandbox:
 
 @contextmanager
 def load(*asks: Callable[[], httpx.Response]) -> Iterator[list[str]]:
-    """Ask without a pause, from a thread each; what went wrong is complete after the `with` block."""
+    """Send requests without a pause from several threads; the failures are complete after the `with` block."""
     failures: list[str] = []
     stop = threading.Event()
     begun = threading.Barrier(len(asks) + 1, timeout=PATIENCE)
@@ -126,7 +126,7 @@ def load(*asks: Callable[[], httpx.Response]) -> Iterator[list[str]]:
 
 
 def test_a_restart_under_load_loses_no_request(sandbox: Sandbox) -> None:
-    """Neither new connections nor kept ones see it, over HTTP and HTTPS; another process answers afterwards."""
+    """Neither new nor kept connections notice it, over HTTP and HTTPS; another process answers afterwards."""
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(settings.read_text().replace(*_WITH_HTTPS, 1))
     with sandbox.serving("--dev") as host:
@@ -145,8 +145,8 @@ def test_a_restart_under_load_loses_no_request(sandbox: Sandbox) -> None:
         assert (host.url(), host.url(scheme="https").replace("127.0.0.1", "localhost")) == (plain, secure)
 
 
-def test_a_process_that_was_replaced_is_ready_to_its_end(sandbox: Sandbox) -> None:
-    """A probe that the old process still answers, as over a kept connection, does not say that the host leaves."""
+def test_a_replaced_process_is_ready_until_its_end(sandbox: Sandbox) -> None:
+    """A probe over a kept connection, which the old process still answers, doesn't say that the host stops."""
     wheel = build_wheel(sandbox.wheels, "plughost-prober", "1.0", {"prober.py": _PROBER}, plugins={"prober": "prober"})
     sandbox.put(wheel)
     with sandbox.serving() as host, ThreadPoolExecutor() as pool:
@@ -156,8 +156,8 @@ def test_a_process_that_was_replaced_is_ready_to_its_end(sandbox: Sandbox) -> No
         assert answer.result().json() == {"pid": host.process.pid, "unready": None}
 
 
-def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:
-    """A changed setting of a listener is in force afterwards, and what was in memory is gone."""
+def test_a_restart_applies_changes_that_a_reload_cannot(sandbox: Sandbox) -> None:
+    """A listener's changed setting takes effect, and data held in memory is gone."""
     with sandbox.serving() as host:
         assert host.get("/greeter").json()["count"] == 1
         first = host.url()
@@ -173,7 +173,7 @@ def test_a_restart_takes_up_what_a_reload_can_not(sandbox: Sandbox) -> None:
             httpx.get(first, trust_env=False)
 
 
-def test_a_restart_names_the_plugins_that_do_not_serve_any_more(sandbox: Sandbox) -> None:
+def test_a_restart_names_plugins_that_no_longer_serve(sandbox: Sandbox) -> None:
     """The new process serves without them, and the command says why."""
     with sandbox.serving() as host:
         sandbox.put(broken(sandbox.wheels, "cracked", "1.0"))
@@ -185,7 +185,7 @@ def test_a_restart_names_the_plugins_that_do_not_serve_any_more(sandbox: Sandbox
 
 @pytest.mark.thorough
 def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
-    """Installing another version of the host says that a restart is needed, and the restart takes it up."""
+    """Installing another version of the host says that a restart is needed, and the restart starts it."""
     with sandbox.serving() as host:
         host_wheel(sandbox.wheels, "0.99")
         told = sandbox.run("install", "--upgrade", "plughost", code=1)
@@ -198,8 +198,8 @@ def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None:
-    """The command says why, and the old process goes on with its memory and its commands."""
+def test_a_process_that_cannot_serve_replaces_nothing(sandbox: Sandbox) -> None:
+    """The command says why, and the old process continues with its memory and its commands."""
     with sandbox.serving() as host:
         host.get("/greeter")
         settings = sandbox.folder / "plughost.toml"
@@ -214,8 +214,8 @@ def test_a_process_that_can_not_serve_replaces_nothing(sandbox: Sandbox) -> None
         assert host.status()["pid"] == host.process.pid
 
 
-def test_a_process_that_can_not_take_commands_answers_what_it_was_asked(sandbox: Sandbox) -> None:
-    """It had taken connections by then, from the sockets that the old process goes on with."""
+def test_a_process_that_cannot_take_commands_answers_its_requests(sandbox: Sandbox) -> None:
+    """It had accepted connections by then, from the sockets that the old process continues to use."""
     sandbox.put(build_wheel(sandbox.wheels, "plughost-late", "1.0", {"late.py": _LATE}, plugins={"late": "late"}))
     with sandbox.serving() as host, ThreadPoolExecutor(1) as pool:
         url, first = host.url(), host.get("/late").json()
@@ -233,7 +233,7 @@ def test_a_process_that_can_not_take_commands_answers_what_it_was_asked(sandbox:
 
 
 def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox) -> None:
-    """The next process had taken the socket over before it found another one's port in use; the old one goes on."""
+    """If the new process finds another port in use, the sockets it had taken over stay open in the old process."""
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(settings.read_text().replace(*_WITH_HTTPS, 1))
     with sandbox.serving("--dev") as host, socket.create_server(("127.0.0.1", 0)) as other:
@@ -243,7 +243,7 @@ def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox)
 
 
 def test_process_1_of_a_container_is_not_restarted(sandbox: Sandbox) -> None:
-    """The container would end with it: the command says so, and the host goes on."""
+    """The container would end with it: the command says so, and the host continues."""
     unshare = ["unshare", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False, capture_output=True).returncode:
         pytest.skip("this system makes no process namespaces")
@@ -259,15 +259,15 @@ def test_process_1_of_a_container_is_not_restarted(sandbox: Sandbox) -> None:
 
 
 def test_only_one_host_runs_on_a_data_folder(sandbox: Sandbox) -> None:
-    """A second one is refused before it touches anything, and the first one goes on."""
+    """A second host is refused before it changes anything, and the first one continues."""
     with sandbox.serving() as host:
         assert "Another host runs on the data folder" in sandbox.run("serve", code=1)
         assert host.get("/greeter").status_code == 200
 
 
 @pytest.mark.parametrize("name", ["main-http", "plughost.socket"])
-def test_a_socket_that_systemd_lends_is_served(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
-    """It is known by its name, or by its port; systemd is told when the host is ready, and of a new main process."""
+def test_a_socket_of_systemd_is_served(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
+    """It is matched by its name or its port; systemd is notified of readiness and of a new main process."""
     with (
         socket.create_server(("127.0.0.1", 0)) as lent,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
@@ -278,7 +278,7 @@ def test_a_socket_that_systemd_lends_is_served(sandbox: Sandbox, name: str, tmp_
         settings = sandbox.folder / "plughost.toml"
         configured = port if name == "plughost.socket" else 1
         settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {configured}", 1))
-        # As systemd does it: the descriptor is number 3, and the variables are those of the process itself.
+        # Like systemd: the descriptor is number 3, and the variables name the process itself.
         start = (
             f"import os; os.dup2({lent.fileno()}, 3); "
             f"os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1', LISTEN_FDNAMES={name!r}); "

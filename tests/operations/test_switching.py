@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .environments import Sandbox
 
 
-def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
-    """The running host takes up both at once, and every other line of the settings stays."""
+def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
+    """The running host applies both at once, and every other line of the settings stays."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
     settings = sandbox.folder / "plughost.toml"
     before = settings.read_text()
@@ -32,8 +32,8 @@ def test_a_disabled_plugin_is_gone_and_comes_back(sandbox: Sandbox) -> None:
         assert host.get("/other").json()["count"] == 2
 
 
-def test_commands_at_once_lose_no_change_of_each_other(sandbox: Sandbox) -> None:
-    """What four of them disable is disabled: each edits the file as the one before has left it."""
+def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:
+    """All plugins that four concurrent commands disable are disabled: each edits the file that the one before wrote."""
     names = ["one", "two", "three", "four"]
     sandbox.put(*(speaker(sandbox.wheels, name, "1.0", name) for name in names))
     with ThreadPoolExecutor(len(names)) as pool:
@@ -42,8 +42,8 @@ def test_commands_at_once_lose_no_change_of_each_other(sandbox: Sandbox) -> None
     assert states.items() >= dict.fromkeys(names, "disabled").items()
 
 
-def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -> None:
-    """The command says so, also in a dry run, and the running host does it."""
+def test_dependents_of_a_disabled_plugin_are_blocked_and_named(sandbox: Sandbox) -> None:
+    """The command names them, also in a dry run, and the running host blocks them."""
     sandbox.put(speaker(sandbox.wheels, "base", "1.0", "base"))
     sandbox.put(speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
     with sandbox.serving() as host:
@@ -55,8 +55,8 @@ def test_who_requires_a_disabled_plugin_is_blocked_and_named(sandbox: Sandbox) -
         assert (states["base"], states["top"]) == ("disabled", "blocked")
 
 
-def test_no_reload_does_not_say_that_no_host_runs(sandbox: Sandbox) -> None:
-    """What a running host was not asked to take up, its next reload does; commands that change say so."""
+def test_no_reload_does_not_claim_that_no_host_runs(sandbox: Sandbox) -> None:
+    """The next reload applies the change; commands that change something say so."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     speaker(sandbox.wheels, "other", "1.0", "other")
     with sandbox.serving():
@@ -67,8 +67,8 @@ def test_no_reload_does_not_say_that_no_host_runs(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
-    """When the running host can't serve with a change, the settings file is what it was to the byte."""
+def test_a_change_that_the_host_refuses_is_reversed(sandbox: Sandbox) -> None:
+    """If the running host can't serve with it, the settings file is restored byte for byte."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f"hook_timeout = 5 # seconds\n{settings.read_text()}")
@@ -83,8 +83,8 @@ def test_what_the_host_refuses_is_put_back(sandbox: Sandbox) -> None:
         assert host.get("/greeter").status_code == 200
 
 
-def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
-    """Nothing is written, and no settings file is made for it."""
+def test_an_unknown_name_is_refused_with_the_most_similar(sandbox: Sandbox) -> None:
+    """Nothing is written, and no settings file is created."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     (sandbox.folder / "plughost.toml").unlink()
     assert "did you mean greeter?" in sandbox.run("disable", "greater", code=1)
@@ -116,12 +116,12 @@ def test_an_unknown_name_is_refused_with_the_nearest(sandbox: Sandbox) -> None:
     ],
 )
 def test_an_edit_keeps_the_rest(before: str, names: list[str], after: str) -> None:
-    """Comments, order and layout stay; a new key goes before the first table."""
+    """Comments, order and layout stay; a new key is written before the first table."""
     assert with_value(before, "disabled", names) == after
 
 
-def test_what_can_not_be_edited_is_refused() -> None:
-    """A file that is no TOML, or with something else in a table's place, is left to its author."""
+def test_an_uneditable_file_is_refused() -> None:
+    """A file that is no TOML, or has another type in a table's place, stays unchanged."""
     with pytest.raises(CommandError, match="can't be edited"):
         with_value("disabled = [", "disabled", ["a"])
     with pytest.raises(CommandError, match="log in the settings file is no table"):

@@ -1,4 +1,4 @@
-"""What was tampered with is refused, and what was not is installed."""
+"""Tampered files are refused, and untouched ones are installed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TIMES: Final = 100
 
 
 def _rewrite(wheel: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
-    """Change the files of a wheel, which stays a sound archive."""
+    """Change the files of a wheel, which stays a valid archive."""
     with zipfile.ZipFile(wheel) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     change(content)
@@ -49,7 +49,7 @@ def _code(content: dict[str, bytes]) -> str:
 
 
 def _own_record(content: dict[str, bytes]) -> None:
-    """Make RECORD fit again, as somebody who knows the format does."""
+    """Update RECORD to match, like a careful attacker."""
     record = _record(content)
     rows = ""
     for name, data in content.items():
@@ -59,7 +59,7 @@ def _own_record(content: dict[str, bytes]) -> None:
 
 
 def _tamper_wheel(wheel: Path, chance: random.Random) -> None:
-    """Do one of the things that leave a sound archive, whose RECORD is wrong."""
+    """Make one change that leaves a valid archive with a wrong RECORD."""
     evil = f"import os  # {chance.random()}\n".encode()
     _rewrite(
         wheel,
@@ -99,8 +99,8 @@ def _is_refused(check: Callable[[], object]) -> bool:
     return False
 
 
-def test_of_a_hundred_tampered_wheels_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
-    """Whatever is changed, added or removed in a wheel, RECORD tells it."""
+def test_all_of_a_hundred_tampered_wheels_are_refused_and_good_ones_accepted(tmp_path: Path) -> None:
+    """RECORD reveals any changed, added or removed file in a wheel."""
     for seed in range(TIMES):
         chance = random.Random(seed)
         wheel = _any_wheel(tmp_path / str(seed), chance)
@@ -126,7 +126,7 @@ def _any_bundle(folder: Path, chance: random.Random) -> Path:
 
 
 def _tamper_bundle(folder: Path, chance: random.Random) -> None:
-    """Do one thing to a wheel or to the lock file, a careful thing too; the checksum may be taken out with it."""
+    """Change a wheel or the lock file, sometimes carefully; the checksum may be removed as well."""
     wheels = sorted(folder.glob("*.whl"))
     wheel = chance.choice(wheels)
     lock = folder / LOCK_NAME
@@ -171,7 +171,7 @@ def _tamper_bundle(folder: Path, chance: random.Random) -> None:
 
 
 def _tamper_lock(lock: Path, chance: random.Random) -> None:
-    """Change, add or remove a character or a line behind the checksum."""
+    """Change, add or remove a character or a line after the checksum."""
     head, _, text = lock.read_text().partition("\n")
     lines = text.splitlines(keepends=True)
     at = chance.randrange(len(text))
@@ -189,8 +189,8 @@ def _tamper_lock(lock: Path, chance: random.Random) -> None:
     lock.write_text(f"{head}\n{text}")
 
 
-def test_of_a_hundred_tampered_bundles_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
-    """A single bit of a wheel is enough, and so is a wheel that nobody locked."""
+def test_all_of_a_hundred_tampered_bundles_are_refused_and_good_ones_accepted(tmp_path: Path) -> None:
+    """One bit of a wheel or an unlocked wheel is enough."""
     for seed in range(TIMES):
         chance = random.Random(seed)
         folder = _any_bundle(tmp_path / str(seed), chance)
@@ -199,8 +199,8 @@ def test_of_a_hundred_tampered_bundles_none_is_accepted_and_a_hundred_good_ones_
         assert _is_refused(lambda: read_bundle(folder)), f"seed {seed}"  # noqa: B023 - called at once
 
 
-def test_of_a_hundred_tampered_lock_files_none_is_accepted_and_a_hundred_good_ones_are(tmp_path: Path) -> None:
-    """Each character behind the checksum counts."""
+def test_all_of_a_hundred_tampered_lock_files_are_refused_and_good_ones_accepted(tmp_path: Path) -> None:
+    """Each character after the checksum counts."""
     for seed in range(TIMES):
         chance = random.Random(seed)
         lock = _any_bundle(tmp_path / str(seed), chance) / LOCK_NAME
@@ -209,8 +209,8 @@ def test_of_a_hundred_tampered_lock_files_none_is_accepted_and_a_hundred_good_on
         assert _is_refused(lambda: read_lock(lock)), f"seed {seed}"  # noqa: B023 - called at once
 
 
-def test_a_tampered_wheel_is_refused_before_anything_is_done(sandbox: Sandbox) -> None:
-    """From a folder or by its path: the message names the file, and nothing has changed."""
+def test_a_tampered_wheel_is_refused_before_any_change(sandbox: Sandbox) -> None:
+    """From a folder or by its path, the message names the file, and nothing has changed."""
     wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello")
     _rewrite(wheel, lambda content: content.update({_code(content): b"evil = 1\n"}))
     before = sandbox.files()
@@ -221,7 +221,7 @@ def test_a_tampered_wheel_is_refused_before_anything_is_done(sandbox: Sandbox) -
 
 
 def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox) -> None:
-    """A wheel that somebody made carefully anew has another hash than the lock file."""
+    """Even a carefully rebuilt wheel has another hash than the lock file."""
     wheel = speaker(sandbox.folder / "bundle", "greeter", "1.0", "hello")
     locked = [Locked(name="plughost-greeter", version="1.0", hashes=(hash_of(wheel),))]
     write_lock(wheel.with_name(LOCK_NAME), locked)
@@ -238,8 +238,8 @@ def test_a_tampered_bundle_is_refused_and_a_good_one_installed(sandbox: Sandbox)
     assert sandbox.versions()["plughost_greeter"] == "1.0"
 
 
-def test_what_will_be_installed_is_shown_with_its_file_source_and_hash(sandbox: Sandbox) -> None:
-    """So is what comes along; a dry run shows the same."""
+def test_file_source_and_hash_are_shown_before_an_installation(sandbox: Sandbox) -> None:
+    """Requirements are shown, too, and a dry run shows the same."""
     helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
     wheel = speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-helper"])
     told = sandbox.run("install", "greeter", "--dry-run")
@@ -249,11 +249,11 @@ def test_what_will_be_installed_is_shown_with_its_file_source_and_hash(sandbox: 
         assert each.as_uri() in told
     changes = sandbox.json("install", "greeter")["changes"]
     assert [each["sha256"] for each in changes] == [hash_of(wheel)[7:], hash_of(helper)[7:]]
-    assert "plughost-helper" in sandbox.run("uninstall", "greeter", "--dry-run")  # nobody asked for it by name
+    assert "plughost-helper" in sandbox.run("uninstall", "greeter", "--dry-run")  # nobody requested it by name
 
 
 def _running_source(folder: Path, name: str, mark: Path) -> Path:
-    """Write a source distribution whose build backend leaves a mark as soon as it is asked anything."""
+    """Write a source distribution whose build backend leaves a mark at any call."""
     backend = f"open({str(mark)!r}, 'w').close()\nraise SystemExit('built')\n"
     files = {
         "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
@@ -269,8 +269,8 @@ def _running_source(folder: Path, name: str, mark: Path) -> Path:
     return archive
 
 
-def test_nothing_of_a_package_is_run_before_it_is_shown(sandbox: Sandbox) -> None:
-    """A source distribution that is found, also as a requirement, is not built."""
+def test_no_code_of_a_package_runs_before_it_is_shown(sandbox: Sandbox) -> None:
+    """A source distribution is not built, even if it is found as a requirement."""
     mark = sandbox.folder / "was-run"
     _running_source(sandbox.wheels, "plughost-evil", mark)
     speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=["plughost-evil"])
@@ -280,8 +280,8 @@ def test_nothing_of_a_package_is_run_before_it_is_shown(sandbox: Sandbox) -> Non
         assert not mark.exists()
 
 
-def test_what_is_no_wheel_is_built_only_where_that_was_asked(sandbox: Sandbox) -> None:
-    """It is shown with its hash; who doesn't answer, or answers no, has run nothing of it, also for a dry run."""
+def test_a_source_distribution_is_built_only_on_request(sandbox: Sandbox) -> None:
+    """It is shown with its hash; without a yes, nothing of it has run, also in a dry run."""
     mark = sandbox.folder / "was-run"
     archive = _running_source(sandbox.folder, "plughost-evil", mark)
     shutil.copy(archive, sandbox.folder / "plughost-evil.tgz")
@@ -298,21 +298,21 @@ def test_what_is_no_wheel_is_built_only_where_that_was_asked(sandbox: Sandbox) -
 
 
 @pytest.mark.parametrize("name", ["-rfile", "--index-url=https://evil.example", "messages --pre", "./x -r y"])
-def test_a_name_that_is_or_carries_an_option_is_refused(sandbox: Sandbox, name: str) -> None:
-    """Also behind `--`, and where names are taken as they are."""
+def test_a_name_that_contains_an_option_is_refused(sandbox: Sandbox, name: str) -> None:
+    """This also holds after `--`, and where names are taken unchanged."""
     for more in ([], ["--as-is"]):
         assert "it begins with a hyphen, or contains options" in sandbox.run("install", *more, "--", name, code=1)
 
 
-def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
-    """Without an option, a setting or pip's configuration, only folders are looked in; the message says what to do."""
+def test_only_configured_indexes_are_searched(sandbox: Sandbox) -> None:
+    """Without an option, a setting or pip's configuration, only folders are searched; the message says what to do."""
     nowhere: dict[str, Any] = {
         "PIP_NO_INDEX": "0",
         "PIP_FIND_LINKS": "",
         "PIP_RETRIES": "0",
         "https_proxy": "http://127.0.0.1:9",
     }
-    further = {"PIP_EXTRA_INDEX_URL": "https://127.0.0.1:9/simple"}  # beside which pip looks in PyPI
+    further = {"PIP_EXTRA_INDEX_URL": "https://127.0.0.1:9/simple"}  # in addition, pip would search PyPI
     told = sandbox.run("install", "greeter", code=1, **nowhere, **further)
     assert "No index was named" in told
     assert "127.0.0.1" not in told
@@ -327,8 +327,8 @@ def test_no_index_is_looked_in_that_nobody_named(sandbox: Sandbox) -> None:
     assert "nothing to install" in sandbox.run("install", "-U", "greeter", **nowhere)
 
 
-def test_a_requirement_with_a_place_of_its_own_is_refused(sandbox: Sandbox) -> None:
-    """What a package requires comes from where the operator looks, or is named by the operator, too."""
+def test_a_requirement_with_its_own_url_is_refused(sandbox: Sandbox) -> None:
+    """Requirements come from the operator's places, or the operator names them, too."""
     helper = build_wheel(sandbox.folder / "elsewhere", "plughost-helper", "1.0", {"helping.py": ""})
     placed = f"plughost-helper @ {helper.as_uri()}"
     speaker(sandbox.wheels, "greeter", "1.0", "hello", requires=[placed])
@@ -339,8 +339,8 @@ def test_a_requirement_with_a_place_of_its_own_is_refused(sandbox: Sandbox) -> N
     assert hash_of(helper)[7:] in sandbox.run("install", "greeter", placed, "--dry-run")
 
 
-def test_where_a_requirement_names_nobody_goes_and_nothing_is_built(sandbox: Sandbox) -> None:
-    """Neither a server is asked nor a file built that a package or a constraint names as a place."""
+def test_urls_in_requirements_are_neither_opened_nor_built(sandbox: Sandbox) -> None:
+    """A URL or path in a package's requirement or in a constraint is not used."""
     mark = sandbox.folder / "was-run"
     archive = _running_source(sandbox.folder, "plughost-evil", mark)
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -358,8 +358,10 @@ def test_where_a_requirement_names_nobody_goes_and_nothing_is_built(sandbox: San
     assert not mark.exists()
 
 
-def test_what_is_not_allowed_is_neither_installed_nor_locked_nor_served(sandbox: Sandbox, wheelhouse: Path) -> None:
-    """The setting names distributions with ranges of versions; a reload that would serve another is refused."""
+def test_disallowed_distributions_are_neither_installed_nor_locked_nor_served(
+    sandbox: Sandbox, wheelhouse: Path
+) -> None:
+    """The setting has names and ranges of versions; a reload to another version is refused."""
     settings = sandbox.folder / "plughost.toml"
     given = settings.read_text()
     allowed = 'allowed = ["plughost-packages", "Plughost_Greeter < 2"]\n'

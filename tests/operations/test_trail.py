@@ -1,4 +1,4 @@
-"""The audit trail of what is installed (docs/operators/security.md)."""
+"""The audit trail of installations (docs/operators/security.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from .environments import Sandbox
 
 
-def test_installed_upgraded_and_uninstalled_distributions_are_written(sandbox: Sandbox) -> None:
-    """Each change is one event with versions, user and outcome: also one that the running host refused."""
+def test_changes_of_distributions_are_recorded(sandbox: Sandbox) -> None:
+    """Each is one event with versions, user and outcome, even if the running host refused it."""
     with (sandbox.folder / "plughost.toml").open("a") as settings:
         settings.write('\n[log]\naudit = "audit.jsonl"\n')
     speaker(sandbox.wheels, "greeter", "1.0", "hello")
@@ -41,8 +41,8 @@ def test_installed_upgraded_and_uninstalled_distributions_are_written(sandbox: S
     }
 
 
-def test_refused_installations_are_written_with_the_reason(sandbox: Sandbox) -> None:
-    """What isn't allowed, was changed, or is nowhere; with no password of an address, and not for a dry run."""
+def test_refused_installations_are_recorded_with_the_reason(sandbox: Sandbox) -> None:
+    """They may be disallowed, tampered or not found; no URL's password is written, and a dry run is no event."""
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f'allowed = ["plughost-packages"]\n{settings.read_text()}\n[log]\naudit = "audit.jsonl"\n')
     speaker(sandbox.wheels, "greeter", "1.0", "hello")
@@ -69,8 +69,8 @@ def test_refused_installations_are_written_with_the_reason(sandbox: Sandbox) -> 
     assert events[0]["reason"] == "plughost-greeter 1.0 is not allowed: the setting allowed does not name it."
 
 
-def test_a_person_reads_once_why_nothing_was_installed(sandbox: Sandbox) -> None:
-    """Where no host runs, the event stands beside the error: it has the reason for programs alone."""
+def test_a_person_reads_a_refusal_only_once(sandbox: Sandbox) -> None:
+    """Without a running host, the event is beside the error, and has the reason only for programs."""
     settings = sandbox.folder / "plughost.toml"
     before = settings.read_text()
     for form, times in (("text", 1), ("json", 2)):

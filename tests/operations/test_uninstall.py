@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> None:
-    """The running host answers 404 in its place; installed again, it finds what it kept."""
+    """The running host answers 404; installed again, the plugin finds its data."""
     sandbox.put(keeper(sandbox.wheels, "1.0"), speaker(sandbox.wheels, "other", "1.0", "other"))
     with sandbox.serving() as host:
         host.get("/other")
@@ -32,8 +32,8 @@ def test_an_uninstalled_plugin_is_gone_and_its_data_stays(sandbox: Sandbox) -> N
 
 
 @pytest.mark.thorough
-def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
-    """With --purge the data goes once the host has let go of it; the answer has to be typed."""
+def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
+    """With --purge, the data is dropped after the host has released it; the answer has to be typed."""
     wheel = keeper(sandbox.wheels, "1.0")
     sandbox.put(wheel)
     store = sandbox.folder / "data" / "stores" / "notes.sqlite3"
@@ -51,8 +51,8 @@ def test_purging_while_a_host_runs(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
-    """When the data can't be dropped, since another host serves it, the plugin is there and serves as before."""
+def test_a_failed_purge_restores_the_plugin(sandbox: Sandbox) -> None:
+    """If another host serves the data, the plugin is installed again and serves as before."""
     sandbox.put(keeper(sandbox.wheels, "1.0"))
     with sandbox.serving() as host:
         host.post("/notes")
@@ -68,8 +68,8 @@ def test_a_purge_that_fails_puts_the_plugin_back(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
-    """The dependents are named; forced, they are blocked and the rest serves; what is unused is told."""
+def test_a_required_plugin_stays_unless_forced(sandbox: Sandbox) -> None:
+    """The dependents are named; forced, they are blocked and the rest serves; unused distributions are listed."""
     base = speaker(sandbox.wheels, "base", "1.0", "base", requires=["plughost-helper"])
     top = speaker(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"])
     helper = build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"helping.py": ""})
@@ -93,8 +93,8 @@ def test_what_others_require_stays_unless_forced(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
-    """Neither the host, nor what it requires, nor what is not there."""
+def test_the_host_and_its_requirements_cannot_be_uninstalled(sandbox: Sandbox) -> None:
+    """A distribution that isn't installed can't either."""
     assert "The host itself requires plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
     assert "The host itself requires" in sandbox.run("uninstall", "falcon", "--yes", code=1)
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
@@ -102,8 +102,8 @@ def test_what_the_host_needs_can_not_be_uninstalled(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.thorough
-def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
-    """When the settings require the plugin, the running host refuses, and all is as it was."""
+def test_a_plugin_that_the_settings_require_is_restored(sandbox: Sandbox) -> None:
+    """The running host refuses its removal, and everything is as before."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     settings = sandbox.folder / "plughost.toml"
     settings.write_text(f'required = ["greeter"]\n{settings.read_text()}')
@@ -115,8 +115,8 @@ def test_a_plugin_that_the_host_requires_is_put_back(sandbox: Sandbox) -> None:
         assert host.get("/greeter").json()["count"] == 1
 
 
-def test_debris_of_a_killed_pip_is_no_plugin_and_is_removed(sandbox: Sandbox) -> None:
-    """What pip had moved aside serves nobody, is told, and goes with the next change of the environment."""
+def test_debris_of_a_killed_pip_is_ignored_and_removed(sandbox: Sandbox) -> None:
+    """Files that pip had renamed serve no plugin, are reported, and are removed by the next change."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"), speaker(sandbox.wheels, "other", "1.0", "other"))
     info = sandbox.site / "plughost_greeter-1.0.dist-info"
     info.rename(sandbox.site / "~lughost_greeter-1.0.dist-info")
@@ -130,8 +130,8 @@ def test_debris_of_a_killed_pip_is_no_plugin_and_is_removed(sandbox: Sandbox) ->
     assert not list(sandbox.site.glob("~*"))
 
 
-def test_a_plugin_is_uninstalled_beside_its_own_debris(sandbox: Sandbox) -> None:
-    """Where a killed pip left a second copy of the metadata, an uninstallation removes both."""
+def test_a_plugin_with_its_own_debris_is_uninstalled(sandbox: Sandbox) -> None:
+    """If a killed pip left a second copy of the metadata, both are removed."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     shutil.copytree(sandbox.site / "plughost_greeter-1.0.dist-info", sandbox.site / "~lughost_greeter-1.0.dist-info")
     with sandbox.serving() as host:
@@ -141,7 +141,7 @@ def test_a_plugin_is_uninstalled_beside_its_own_debris(sandbox: Sandbox) -> None
 
 
 def test_an_uninstallation_without_effect_is_a_failure(sandbox: Sandbox) -> None:
-    """Pip calls it a success to leave alone what is outside of the environment; the command says where it is."""
+    """Pip reports success though it changes nothing outside of the environment; the command says where they are."""
     outside = sandbox.folder.parent / "outside"
     with zipfile.ZipFile(speaker(sandbox.wheels, "greeter", "1.0", "hello")) as archive:
         archive.extractall(outside)
@@ -151,8 +151,8 @@ def test_an_uninstallation_without_effect_is_a_failure(sandbox: Sandbox) -> None
     assert f"1.0 is installed in {outside}" in told
 
 
-def test_what_is_installed_in_place_is_uninstalled(sandbox: Sandbox, tmp_path: Path) -> None:
-    """The builder leaves its own metadata, `*.egg-info`, beside the sources; that is nothing installed."""
+def test_an_editable_install_is_uninstalled(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Its builder's metadata beside the sources, `*.egg-info`, counts as not installed."""
     project = tmp_path / "project"
     left = project / "plughost_edited.egg-info"
     left.mkdir(parents=True)
@@ -168,8 +168,8 @@ def test_what_is_installed_in_place_is_uninstalled(sandbox: Sandbox, tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["uninstall", "lock"])
-def test_a_malformed_distribution_stops_no_change(sandbox: Sandbox, wheelhouse: Path, command: str) -> None:
-    """A line without = in some entry_points.txt, or a garbage RECORD: what is asked for is done nevertheless."""
+def test_a_malformed_distribution_prevents_no_change(sandbox: Sandbox, wheelhouse: Path, command: str) -> None:
+    """Despite a line without = in entry_points.txt or a garbage RECORD, the change is made."""
     sandbox.put(speaker(sandbox.wheels, "greeter", "1.0", "hello"))
     for name, file, content in (("a", "entry_points.txt", b"[x]\nno target\n"), ("b", "RECORD", b"\xff\x00,,\n")):
         info = sandbox.site / f"{name}-1.0.dist-info"

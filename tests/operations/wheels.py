@@ -1,4 +1,4 @@
-"""Wheels that tests write by hand: of the host, of this checkout's plugins, and of some that speak, break or keep."""
+"""Wheels that tests write themselves: of the host, of this checkout's plugins, and of small test plugins."""
 
 from __future__ import annotations
 
@@ -62,21 +62,21 @@ def build_wheel(
             archive.writestr(path, data)
         archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
     if damaged:
-        spoiled = wheel.read_bytes().replace(b"SPOIL", b"sPOIL", 1)  # the checksum of that file is wrong now
+        spoiled = wheel.read_bytes().replace(b"SPOIL", b"sPOIL", 1)  # the file's checksum is wrong now
         assert spoiled != wheel.read_bytes()
         wheel.write_bytes(spoiled)
     return wheel
 
 
 def host_requirements() -> list[str]:
-    """Return what the host requires, as this checkout says."""
+    """Return the host's requirements in this checkout."""
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[2] / "setup.cfg")
     return config["options"]["install_requires"].split("\n")[1:]
 
 
 def host_wheel(folder: Path, version: str | None = None) -> Path:
-    """Write a wheel of the host as it is in this checkout, as some version."""
+    """Write a wheel of this checkout's host, as a given version."""
     version = version or installed_distribution("plughost").version
     package = Path(plughost.__file__).parent
     sources = [path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc"]
@@ -91,7 +91,7 @@ def host_wheel(folder: Path, version: str | None = None) -> Path:
 
 
 def speaker(folder: Path, name: str, version: str, word: str, **options: Any) -> Path:
-    """Write the wheel `plughost-<name>` of a plugin whose route `/<name>` says a word, and how often it was asked."""
+    """Write the wheel `plughost-<name>`, whose route `/<name>` answers with a word and the number of requests."""
     package = f"speaking_{name.replace('-', '_')}"
     source = f"""
 from plughost import Operation, Route, RouteGroup, hookimpl
@@ -115,14 +115,14 @@ def register_routes(context):
 
 
 def broken(folder: Path, name: str, version: str) -> Path:
-    """Write the wheel of a version of a plugin that can't be imported."""
+    """Write the wheel of a plugin version that can't be imported."""
     package = f"speaking_{name.replace('-', '_')}"
     source = "raise RuntimeError('this version is broken')\n"
     return build_wheel(folder, f"plughost-{name}", version, {f"{package}.py": source}, plugins={name: package})
 
 
 def keeper(folder: Path, version: str) -> Path:
-    """Write the wheel of a plugin that keeps notes in a store; version 2.0 migrates it, and answers otherwise."""
+    """Write the wheel of a plugin with notes in a store; version 2.0 migrates it, and answers differently."""
     source = f"""
 from importlib.resources import files
 
@@ -153,7 +153,7 @@ def register_routes(context):
 """
     steps = {"0001_notes": "CREATE TABLE notes (id INTEGER PRIMARY KEY);"}
     if version != "1.0":
-        steps["0002_double"] = "INSERT INTO notes SELECT id + 1000 FROM notes;"  # run twice, it would add again
+        steps["0002_double"] = "INSERT INTO notes SELECT id + 1000 FROM notes;"  # a second run would add it again
     files = {f"keeping/steps/sqlite/{name}.sql": sql for name, sql in steps.items()}
     plugin = {"keeping/__init__.py": source, **files}
     return build_wheel(folder, "plughost-keeper", version, plugin, plugins={"keeper": "keeping"})

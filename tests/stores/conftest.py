@@ -1,4 +1,4 @@
-"""Stores of a test's own, on SQLite and on a database made for the test on a real PostgreSQL server."""
+"""Stores for one test, on SQLite and in a database created for the test on a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def product_entities(db: Any) -> Any:
 
 
 def no_entities(db: Any) -> Any:
-    """Define none."""
+    """Define no entities."""
     return db
 
 
 @pytest.fixture
 def declare(tmp_path: Path) -> Declare:
-    """Return a function that declares a store from the SQL of its migrations."""
+    """Return a function that declares a store with the SQL of its migrations."""
 
     def declaring(
         *steps: str | tuple[str, str],
@@ -83,13 +83,13 @@ def declare(tmp_path: Path) -> Declare:
 
 @pytest.fixture
 def products(declare: Declare) -> Store:
-    """The declaration of a store with the table `products`."""
+    """Declare a store with the table `products`."""
     return declare(PRODUCTS, entities=product_entities, tables=("products",))
 
 
 @pytest.fixture
 def plain_products(products: Store) -> Store:
-    """The same store without entities."""
+    """Declare the same store without entities."""
     return replace(products, entities=None)
 
 
@@ -101,7 +101,7 @@ def psycopg2() -> ModuleType:
 
 @pytest.fixture
 def postgresql(psycopg2: ModuleType) -> Iterator[str]:
-    """The URL of a database made for this test."""
+    """The URL of a database created for this test."""
     try:
         server = psycopg2.connect(SERVER, connect_timeout=3)
     except psycopg2.OperationalError as error:
@@ -128,7 +128,7 @@ def proxy(postgresql: str) -> Iterator[Proxy]:
 
 @pytest.fixture
 def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig:
-    """Settings that lead through the proxy."""
+    """Settings that connect through the proxy."""
     server = urlsplit(postgresql)
     netloc = f"{server.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"
     return StoresConfig(folder=tmp_path, url=server._replace(netloc=netloc).geturl(), patience=2, pause=0.01)
@@ -136,7 +136,7 @@ def through_proxy(postgresql: str, proxy: Proxy, tmp_path: Path) -> StoresConfig
 
 @pytest.fixture
 def server(psycopg2: Any, wait_for: Callable[..., None]) -> Iterator[Server]:
-    """A server, in a folder that another user may enter."""
+    """A PostgreSQL server of the test's own, in a folder that another user may enter."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o711)
         home = Path(folder, "server")
@@ -161,7 +161,7 @@ def sqlite_config(tmp_path: Path) -> StoresConfig:
 
 @pytest.fixture
 def told() -> list[dict[str, Any]]:
-    """What the stores that `opening` opens tell the log."""
+    """Log events of the stores that `opening` opens."""
     return []
 
 
@@ -194,7 +194,7 @@ def store(opening: Callable[..., Stores], config: StoresConfig, products: Store)
 
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], object]], None]:
-    """Return a function that waits for a condition, and fails the test where it never comes true."""
+    """Return a function that waits for a condition, or fails the test."""
 
     def waiting(condition: Callable[[], object], seconds: float = 30) -> None:
         give_up = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Disks that are small, and full."""
+"""Small and full disks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """Let a folder be a disk of its own while a block runs; skip the test where none can be mounted."""
+    """Mount a small disk on a folder while a block runs; skip the test if that is impossible."""
     mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -23,7 +23,7 @@ def small_disk(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def full(disk: Path) -> Iterator[None]:
-    """Leave no room on a disk while a block runs."""
+    """Fill a disk while a block runs."""
     filler = disk / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
         while True:

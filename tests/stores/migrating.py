@@ -1,4 +1,4 @@
-"""A process that migrates a store when told to: `migrating.py MIGRATIONS FOLDER URL`."""
+"""A process that migrates a store when asked: `migrating.py MIGRATIONS FOLDER URL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on a store of products, as a plugin would write them."""
+"""Operations on a store of products, as in a plugin."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def count(db: Any) -> int:
 
 
 def take_one(db: Any, sku: str) -> int:
-    """Take one from a product's stock and return what is left."""
+    """Take one from a product's stock, and return the remaining stock."""
     product = db.Product.get(sku=sku)
     product.stock -= 1
     return int(product.stock)

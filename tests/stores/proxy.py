@@ -1,4 +1,4 @@
-"""A TCP proxy in front of a real server, which a test cuts and mends."""
+"""A TCP proxy in front of a real server, which a test can cut and restore."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Passes connections on to a server, as long as it is not cut.
+    """Forwards connections to a server unless it is cut.
 
     Attributes:
         port: Where it listens, on 127.0.0.1; nothing does while it is cut.
@@ -28,7 +28,7 @@ class Proxy:
         self._listener: socket.socket | None = None
         self._passing = threading.Event()
         self._passing.set()
-        # Bound and never listening, it keeps the port from everybody else while the proxy is cut.
+        # Bound but not listening, the socket keeps the port reserved while the proxy is cut.
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._held.bind(("127.0.0.1", 0))
@@ -42,20 +42,20 @@ class Proxy:
         self.mend()
 
     def mend(self) -> None:
-        """Listen, on the same port as before."""
+        """Listen again on the same port."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self._start(self._accept, self._listener)
 
     def hang(self) -> None:
-        """Pass nothing on and break nothing, as a server that was stopped in its tracks."""
+        """Forward nothing and keep connections, like a server that was suspended."""
         self._passing.clear()
 
     def go_on(self) -> None:
-        """Pass on again, and what was held back first."""
+        """Forward again, beginning with what was held back."""
         self._passing.set()
 
     def drop(self) -> None:
-        """Break every connection that there is; new ones are still accepted."""
+        """Break every present connection; new ones are still accepted."""
         with self._lock:
             sockets, self._sockets = self._sockets, set()
         for each in sockets:
@@ -63,7 +63,7 @@ class Proxy:
                 each.shutdown(socket.SHUT_RDWR)
 
     def stop_accepting(self) -> None:
-        """Refuse new connections, and leave the others."""
+        """Refuse new connections, and keep the present ones."""
         if self._listener is not None:
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()

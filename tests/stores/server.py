@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, for what the one that all tests share must not suffer."""
+"""A separate PostgreSQL server, for tests that would disturb the shared one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPTIONS = {"autovacuum": "off", "checkpoint_timeout": "1h", "wal_writer_delay": 
 
 
 class Server:
-    """A PostgreSQL server of a test's own.
+    """A separate PostgreSQL server.
 
     Attributes:
         url: Where its database is.
@@ -27,7 +27,7 @@ class Server:
     """
 
     def __init__(self, folder: Path, psycopg2: Any, wait_for: Callable[..., None]) -> None:
-        """Make and start it; skip the test where PostgreSQL's programs are not installed."""
+        """Create and start it; skip the test if PostgreSQL's programs are not installed."""
         found = shutil.which("initdb") or next(iter(sorted(PROGRAMS.glob("*/bin/initdb"), reverse=True)), None)
         if found is None:
             pytest.skip("a crash is not tested: PostgreSQL's programs are not installed")
@@ -45,17 +45,17 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start it, and wait until it answers."""
         self._process = self._run(self._command)
         self._wait_for(self._answers)
 
     def crash(self) -> None:
-        """End all of its processes at once."""
+        """Kill all of its processes at once."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
 
     def _answers(self) -> bool:
-        if self._process.poll() is not None:  # what a crash left of the one before may be about to end
+        if self._process.poll() is not None:  # processes of the crashed server may still be ending
             self._process = self._run(self._command)
         try:
             self._psycopg2.connect(self.url).close()

@@ -1,4 +1,4 @@
-"""Requests of a plugin with a store are answered several at once, on every engine, and others beside them."""
+"""Requests of a plugin with a store run concurrently on every engine, also with those of other plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
-from plughost._apps.edge import SAFE
+from plughost._apps.edge import SAFE_METHODS
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ NOTES = "CREATE TABLE notes (id {identity}, text TEXT NOT NULL);"
 
 
 class Notes:
-    """A resource that reads together with others, and writes."""
+    """A resource with concurrent reads, and writes."""
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Keep notes in a store."""
+        """Store the store."""
         self._store = store
         self.together = threading.Barrier(AT_ONCE + 1, timeout=30)
 
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Count the notes, once as many others do."""
+        """Count the notes, once a given number of requests are there."""
 
         def count(session: Session) -> int:
             found: int = session.rows("SELECT count(*) FROM notes")[0][0]
@@ -45,13 +45,13 @@ class Notes:
         resp.media = self._store.read(count)
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        """Take a note."""
+        """Store a note."""
         resp.media = self._store.single(lambda session: session.insert("INSERT INTO notes (text) VALUES (?)", "note"))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest) -> dict[str, str]:
-    """Return where stores are."""
+    """Return the place of the stores."""
     return {"url": request.getfixturevalue("postgresql")} if request.param == "postgresql" else {}
 
 
@@ -59,7 +59,7 @@ def url(request: pytest.FixtureRequest) -> dict[str, str]:
 def host(
     request: pytest.FixtureRequest, declare: Callable[..., Store], url: dict[str, str]
 ) -> Iterator[tuple[RunningHost, list[Notes]]]:
-    """Return a host with a plugin that keeps notes and one that keeps nothing, and the resource of the former."""
+    """Return a host with a plugin that stores notes and one without a store, and the resource of the former."""
     declared = declare(NOTES, name="notes", entities=None, tables=("notes",))
     made: list[Notes] = []
 
@@ -76,8 +76,8 @@ def host(
         yield running, made
 
 
-def test_ten_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> None:
-    """Ten requests are in their store together, and one of another plugin is answered meanwhile."""
+def test_ten_requests_run_concurrently(host: tuple[RunningHost, list[Notes]]) -> None:
+    """Ten requests are in their store together, and another plugin answers meanwhile."""
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
         answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
@@ -86,18 +86,16 @@ def test_ten_are_answered_at_once(host: tuple[RunningHost, list[Notes]]) -> None
         assert [each.result().status_code for each in answers] == [200] * AT_ONCE
 
 
-def test_reads_wait_for_nothing_where_the_store_is_a_file(
-    host: tuple[RunningHost, list[Notes]], url: dict[str, str]
-) -> None:
-    """Methods that only read are answered in turn on SQLite; on PostgreSQL none is. Who has no store is not in it."""
+def test_only_reads_of_a_file_run_in_turn(host: tuple[RunningHost, list[Notes]], url: dict[str, str]) -> None:
+    """On SQLite, methods that only read run in turn; on PostgreSQL none do, and neither do plugins without a store."""
     running, _ = host
     assert running.host.generation is not None
-    assert running.host.generation.beside() == {"notes": frozenset() if url else SAFE}
+    assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE_METHODS}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
-def test_what_has_no_room_is_refused_and_harms_nobody(host: tuple[RunningHost, list[Notes]]) -> None:
-    """Where no request may wait, the next is 503, others are answered, and so is the plugin after that."""
+def test_a_request_beyond_the_queue_is_refused_alone(host: tuple[RunningHost, list[Notes]]) -> None:
+    """With no room to wait, the next request is 503; others are answered, and later ones of the plugin too."""
     running, made = host
     with ThreadPoolExecutor(AT_ONCE) as pool, running.client() as client:
         answers = [pool.submit(client.put, "/notes") for _ in range(AT_ONCE)]
@@ -111,7 +109,7 @@ def test_what_has_no_room_is_refused_and_harms_nobody(host: tuple[RunningHost, l
 
 
 def test_writes_share_commits(host: tuple[RunningHost, list[Notes]], url: dict[str, str]) -> None:
-    """Fewer commits than notes come to SQLite's log, and each that was answered is there, under an id of its own."""
+    """SQLite's log has fewer commits than notes, and each acknowledged note is there under its own id."""
     if url:
         pytest.skip("PostgreSQL itself lets commits share a write")
     running, made = host
@@ -126,8 +124,8 @@ def test_writes_share_commits(host: tuple[RunningHost, list[Notes]], url: dict[s
 
 
 def _commits(file: Path) -> int:
-    """Return how many commits the index of the write-ahead log counts (sqlite.org/walformat.html, section 2.1)."""
-    # In a process of its own: to close a file here drops the locks that SQLite holds on it.
+    """Return the number of commits in the write-ahead log's index (sqlite.org/walformat.html, section 2.1)."""
+    # In a separate process: closing the file here would drop SQLite's locks on it.
     script = "import sys; print(int.from_bytes(open(sys.argv[1], 'rb').read(12)[8:], sys.byteorder))"
     command = [sys.executable, "-c", script, f"{file}-shm"]
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -1,4 +1,4 @@
-"""Browsing: the rows of a store's tables, to read, the same on both databases."""
+"""Browsing: reading the rows of a store's tables, the same on both databases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _skus(store: OpenStore[Any], **how: Any) -> list[str]:
 
 
 def test_rows_come_in_pages(filled: OpenStore[Any]) -> None:
-    """A page starts and ends where it is asked to, and tells how many there are in all."""
+    """A page starts and ends as requested, and has the total number of rows."""
     found = browse(filled, "products", offset=1, limit=2)
     assert (found.columns, found.total) == (("id", "sku", "name", "price", "stock"), 5)
     assert _skus(filled, offset=1, limit=2) == ["100%", "a_b"]
@@ -44,18 +44,18 @@ def test_rows_come_in_pages(filled: OpenStore[Any]) -> None:
     ],
 )
 def test_rows_are_searched_as_text(filled: OpenStore[Any], search: str, skus: list[str]) -> None:
-    """Any column may hold the text, and no character of it is special."""
+    """Any column may contain the text, and no character of the text is special."""
     assert _skus(filled, search=search) == skus
 
 
 def test_only_the_stores_own_tables_are_shown(filled: OpenStore[Any]) -> None:
-    """What else is in the database is none of the store's business."""
+    """Other tables of the database are hidden."""
     with pytest.raises(KeyError):
         browse(filled, "plughost_migrations")
 
 
-def test_rows_are_sorted_and_chosen_by_a_value(filled: OpenStore[Any]) -> None:
-    """Any column sorts, either way, and a value is one that a row has exactly; other columns are refused."""
+def test_rows_are_sorted_and_filtered_by_a_value(filled: OpenStore[Any]) -> None:
+    """Any column sorts, in either direction; a value must be equal; unknown columns are refused."""
     assert _skus(filled, order="id", descending=True) == ["<script>", "axb", "a_b", "100%", "tea"]
     assert _skus(filled, where={"sku": "a_b"}) == ["a_b"]
     assert _skus(filled, where={"sku": "a_b"}, search="tea") == []

@@ -1,4 +1,4 @@
-"""Purging, backing up and restoring; looking into stores."""
+"""Purging, backing up, restoring and inspecting stores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.stores.operations import add, count, skus
 from plughost._backups import backup, restore
 from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 from plughost.stores._sqlite_files import connect, copy, scratch
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 def prepared(config: StoresConfig, store: Store) -> OpenStore[Any]:
-    """Return a store as the command line has it."""
+    """Return a store as the command line opens it."""
     return prepare_stores({"plugin": (store,)}, config)[store.name]
 
 
-def test_purge_leaves_nothing_and_the_store_starts_anew(
+def test_after_a_purge_the_store_starts_anew(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """After a purge the next start migrates from the beginning."""
+    """A purge leaves nothing, and the next start migrates from the beginning."""
     stores = opening(config, products)
     stores["catalog"].run(add, "a")
     stores.close()
@@ -46,7 +46,7 @@ def test_purge_leaves_nothing_and_the_store_starts_anew(
 def test_purge_touches_no_other_store(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """Stores that share a database go one by one."""
+    """Stores that share a database are purged one by one."""
     notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
     stores = opening(config, products, notes)
     stores["catalog"].run(add, "a")
@@ -60,7 +60,7 @@ def test_purge_touches_no_other_store(
 def test_purge_refuses_while_a_host_serves_the_store(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """Of two hosts, the last one counts."""
+    """The purge is refused until the last of two hosts has stopped."""
     first, second = opening(config, products), opening(config, products)
     first["catalog"].run(add, "a")
     first.close()
@@ -71,10 +71,10 @@ def test_purge_refuses_while_a_host_serves_the_store(
     purge(prepared(config, products))
 
 
-def test_purge_refuses_while_a_host_serves_the_store_that_nobody_has_asked_yet(
+def test_purge_refuses_while_an_unused_host_serves_the_store(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """A host that has just started serves its stores, whether it migrated them or found them so."""
+    """A host that has just started holds its stores even before its first request, whether or not it migrated them."""
     for _ in range(2):
         stores = opening(config, plain_products)
         with pytest.raises(Busy, match="A host serves the store catalog"):
@@ -83,20 +83,20 @@ def test_purge_refuses_while_a_host_serves_the_store_that_nobody_has_asked_yet(
     purge(prepared(config, plain_products))
 
 
-def test_purge_refuses_after_a_migration_that_older_code_cannot_live_with(
+def test_purge_refuses_after_a_breaking_migration(
     opening: Callable[..., Stores], config: StoresConfig, declare: Declare
 ) -> None:
-    """The host that was alone for it serves the store from then on."""
+    """The host that had exclusive use for the migration serves the store from then on."""
     declared = declare("CREATE TABLE notes (id {identity});", entities=None, tables=("notes",))
     opening(config, replace(declared, breaking=(1,)))
     with pytest.raises(Busy, match="A host serves the store catalog"):
         purge(prepared(config, declared))
 
 
-def test_purge_refuses_after_a_migration_that_failed_while_older_code_waited(
+def test_purge_refuses_after_a_failed_breaking_migration(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """The host goes on with the older version, and serves the store though nobody has asked it yet."""
+    """The host continues with the older version, and holds the store even before the next request."""
     older = opening(config, products)["catalog"]
     failing = declare(PRODUCTS, "CREATE nonsense;", entities=product_entities, tables=("products",))
     with pytest.raises(MigrationError, match="0002_step"):
@@ -105,18 +105,16 @@ def test_purge_refuses_after_a_migration_that_failed_while_older_code_waited(
         purge(prepared(config, products))
 
 
-def test_a_store_that_is_being_purged_opens_later(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store
-) -> None:
-    """A host that starts at that moment neither fails nor spoils the purge."""
-    with prepared(config, products).database.alone():
+def test_a_store_opens_after_its_purge(opening: Callable[..., Stores], config: StoresConfig, products: Store) -> None:
+    """A host that starts during a purge neither fails nor disturbs it."""
+    with prepared(config, products).database.exclusive_claim():
         stores = opening(config, products)
         assert (stores.failures, check(stores["catalog"]).up) == ({}, False)
     stores["catalog"].run(add, "a")
 
 
-def test_purge_of_a_store_that_was_never_opened_makes_nothing(sqlite_config: StoresConfig, products: Store) -> None:
-    """No empty files are left where a plugin never ran."""
+def test_purge_of_a_store_never_opened_creates_nothing(sqlite_config: StoresConfig, products: Store) -> None:
+    """It leaves no empty files."""
     purge(prepared(sqlite_config, products))
     assert not sqlite_config.folder.exists()
 
@@ -124,7 +122,7 @@ def test_purge_of_a_store_that_was_never_opened_makes_nothing(sqlite_config: Sto
 def test_a_backup_taken_while_writing_is_consistent_and_restores(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
-    """Pairs that are written in one transaction are in the copy together or not at all."""
+    """Pairs written in one transaction are in the copy together or not at all."""
     stores = opening(sqlite_config, products)
     catalog = stores["catalog"]
     enough, stop = threading.Event(), threading.Event()
@@ -161,7 +159,7 @@ def test_a_backup_taken_while_writing_is_consistent_and_restores(
 def test_a_backup_is_one_private_file_and_overwrites_none(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
-    """What is in a store may be secret, and an older backup may be needed."""
+    """A store may contain secrets, and an older backup may be needed."""
     opening(sqlite_config, products)
     backup(prepared(sqlite_config, products), tmp_path / "copy")
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
@@ -172,7 +170,7 @@ def test_a_backup_is_one_private_file_and_overwrites_none(
 def test_the_files_of_a_store_are_private(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
 ) -> None:
-    """Neither the database nor what SQLite keeps beside it can be read by others."""
+    """Others can read neither the database nor SQLite's files beside it."""
     opening(sqlite_config, products)["catalog"].run(add, "a")
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in sqlite_config.folder.iterdir()}
     assert "catalog.sqlite3-wal" in modes
@@ -183,7 +181,7 @@ def test_the_files_of_a_store_are_private(
 def test_restore_refuses_while_a_host_serves_the_store(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
-    """What a host reads is not changed under its hands."""
+    """A database is not replaced while a host reads it."""
     stores = opening(sqlite_config, products)
     backup(stores["catalog"], tmp_path / "copy")
     stores["catalog"].run(add, "a")
@@ -192,10 +190,10 @@ def test_restore_refuses_while_a_host_serves_the_store(
     assert stores["catalog"].read(skus) == ["a"]
 
 
-def test_restore_refuses_what_is_no_sound_backup_of_the_store(
+def test_restore_refuses_an_unsound_backup(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
-    """A damaged file, another's file and no file at all leave the store as it is."""
+    """A damaged file, a foreign file or a missing file leaves the store as it is."""
     stores = opening(sqlite_config, products)
     stores["catalog"].run(add, "a")
     for number in range(200):
@@ -215,10 +213,10 @@ def test_restore_refuses_what_is_no_sound_backup_of_the_store(
 
 
 @pytest.mark.parametrize("damage", [b"no database" * 1000, b""], ids=["no database", "empty"])
-def test_a_backup_takes_the_place_of_a_file_that_is_no_database_any_more(
+def test_a_backup_replaces_a_file_that_is_no_database(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path, damage: bytes
 ) -> None:
-    """That is what a backup is for; nothing of the old log is applied to it, and it stays private."""
+    """This is a backup's purpose; the old log is not applied to it, and the file stays private."""
     stores = opening(sqlite_config, products)
     stores["catalog"].run(add, "a")
     backup(stores["catalog"], tmp_path / "copy")
@@ -235,7 +233,7 @@ def test_a_backup_takes_the_place_of_a_file_that_is_no_database_any_more(
 def test_restore_refuses_a_newer_schema(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, declare: Declare, tmp_path: Path
 ) -> None:
-    """A backup of a later version of the plugin would not open."""
+    """A backup of a later version of the plugin couldn't be opened."""
     newer = declare(PRODUCTS, "SELECT 1;", entities=product_entities, tables=("products",))
     stores = opening(sqlite_config, newer)
     backup(stores["catalog"], tmp_path / "copy")
@@ -247,7 +245,7 @@ def test_restore_refuses_a_newer_schema(
 def test_an_older_backup_is_migrated_on_the_next_start(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, declare: Declare, tmp_path: Path
 ) -> None:
-    """Restoring goes back in data, not in code."""
+    """A restore goes back in data, not in code."""
     stores = opening(sqlite_config, products)
     stores["catalog"].run(add, "old")
     backup(stores["catalog"], tmp_path / "copy")
@@ -259,8 +257,8 @@ def test_an_older_backup_is_migrated_on_the_next_start(
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
 
 
-def test_statistics_tell_schema_rows_and_size(store: OpenStore[Any]) -> None:
-    """While the store is open, and without a password."""
+def test_statistics_have_schema_rows_and_size(store: OpenStore[Any]) -> None:
+    """They are available while the store is open, and have no password."""
     for number in range(3):
         store.run(add, f"{number}")
     found = statistics(store)
@@ -270,8 +268,8 @@ def test_statistics_tell_schema_rows_and_size(store: OpenStore[Any]) -> None:
     assert found.dialect in found.place or "catalog.sqlite3" in found.place
 
 
-def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: Store, psycopg2: Any) -> None:
-    """A server that refuses is trouble, not a traceback."""
+def test_statistics_of_an_unreachable_store_say_why(tmp_path: Path, products: Store, psycopg2: Any) -> None:
+    """A server that refuses connections is a reported problem, not a traceback."""
     config = StoresConfig(folder=tmp_path, url="postgresql://me:secret@127.0.0.1:1/none")
     found = statistics(prepared(config, products))
     assert found.trouble is not None
@@ -281,7 +279,7 @@ def test_statistics_of_what_cannot_be_reached_say_why(tmp_path: Path, products: 
 def test_a_damaged_store_is_not_backed_up(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
-    """The backup says what is wrong, where it made a file that no restore takes."""
+    """The backup says what is damaged, and if it made a file, restore refuses it."""
     stores = opening(sqlite_config, products)
     for number in range(200):
         stores["catalog"].run(add, f"{number}", name="x" * 200)
@@ -296,10 +294,10 @@ def test_a_damaged_store_is_not_backed_up(
     assert "\n" not in str(caught.value), "SQLite says it in several lines"
 
 
-def test_a_file_that_is_damaged_at_the_start_makes_its_store_unavailable_until_it_is_mended(
+def test_a_damaged_file_makes_its_store_unavailable_until_it_is_replaced(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """A host starts, readiness has the cause, and a backup that is put in the file's place is served."""
+    """The host starts, readiness has the cause, and a backup in the file's place is served."""
     opening(sqlite_config, products).close()
     file = sqlite_config.folder / "catalog.sqlite3"
     sound = file.read_bytes()
@@ -317,7 +315,7 @@ def test_a_file_that_is_damaged_at_the_start_makes_its_store_unavailable_until_i
 def test_a_store_that_another_process_holds_is_busy(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
 ) -> None:
-    """A lock from outside is waited for with a time-out, and reads go on."""
+    """A wait for another process's lock has a time-out, and reads continue."""
     catalog = opening(sqlite_config, products)["catalog"]
     with closing(sqlite3.connect(sqlite_config.folder / "catalog.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -327,8 +325,8 @@ def test_a_store_that_another_process_holds_is_busy(
     catalog.run(add, "a")
 
 
-def test_a_restore_over_what_another_process_holds_is_busy(tmp_path: Path) -> None:
-    """SQLite's own copying waits for a lock as long as it lasts, whatever time-out its connections have."""
+def test_a_restore_over_a_lock_of_another_process_is_busy(tmp_path: Path) -> None:
+    """SQLite's own copying would wait without limit, whatever time-out its connections have."""
     with (
         closing(scratch()) as backed_up,
         closing(sqlite3.connect(tmp_path / "held", isolation_level=None)) as other,
@@ -343,8 +341,8 @@ def test_a_restore_over_what_another_process_holds_is_busy(tmp_path: Path) -> No
         assert target.execute("SELECT count(*) FROM things").fetchone() == (0,)
 
 
-def test_health_tells_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
-    """An open store is up."""
+def test_health_shows_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
+    """The check of an open store is up."""
     health = check(store)
     assert (health.up, health.data) == (True, {"database": store.dialect, "schema": 1})
 
@@ -358,12 +356,12 @@ def test_health_tells_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
     ],
 )
 def test_places_show_no_password(tmp_path: Path, url: str, place: str) -> None:
-    """Wherever in the URL it stands."""
+    """The password is hidden wherever it is in the URL."""
     assert StoresConfig(folder=tmp_path, url=url).of("any").place == place
 
 
 def test_each_store_may_have_a_place_of_its_own(tmp_path: Path) -> None:
-    """One URL for all, exceptions by name, and other databases refused."""
+    """There is one URL for all stores, with exceptions by name; other databases are refused."""
     config = StoresConfig(folder=tmp_path, url="postgresql://db/x", urls={"local": "sqlite", "odd": "mysql://db/x"})
     assert (config.of("shared").dialect, config.of("local").dialect) == ("postgresql", "sqlite")
     assert replace(config, url=None).of("shared").path == tmp_path / "shared.sqlite3"

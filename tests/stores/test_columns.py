@@ -1,4 +1,4 @@
-"""Tables that somebody changed under a running host: a column that was taken away, and ids that are at their end."""
+"""Tables that change under a running host: a missing column, and exhausted ids."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, StoreError, Stores, StoresConfig, Unavailable, http_error
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     ],
     ids=["renamed", "dropped"],
 )
-def test_a_column_that_was_taken_away_is_told(
+def test_a_missing_column_is_reported(
     opening: Callable[..., Stores],
     config: StoresConfig,
     plain_products: Store,
@@ -36,7 +36,7 @@ def test_a_column_that_was_taken_away_is_told(
     away: str,
     back: str,
 ) -> None:
-    """It is no defect of the plugin: the store is damaged, once in the log, until the column is there again."""
+    """The store counts as damaged, not the plugin as faulty, with one log event, until the column is back."""
     store = opening(config, plain_products)["catalog"]
     store.run(add, "a")
     told.clear()
@@ -58,10 +58,10 @@ def test_a_column_that_was_taken_away_is_told(
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 can't tell SQLite that what is quoted is a name")
-def test_a_column_that_was_taken_away_is_not_read_as_its_own_name(
+def test_a_missing_column_is_not_read_as_its_own_name(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """SQLite takes a name in quotes for a text where it finds no such column, and Pony quotes all names."""
+    """SQLite takes a quoted unknown name for a text, and Pony quotes all names."""
     store = opening(config, products)["catalog"]
     store.run(entities.add, "a")
     with store.database.administer() as db:
@@ -70,10 +70,10 @@ def test_a_column_that_was_taken_away_is_not_read_as_its_own_name(
         store.read(entities.get, "a")
 
 
-def test_a_column_that_was_never_there_is_a_defect_of_the_operation(
+def test_a_column_that_never_existed_is_a_defect_of_the_operation(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """Also where somebody has added a column meanwhile."""
+    """This holds even if somebody has added another column meanwhile."""
     store = opening(config, plain_products)["catalog"]
     with store.database.administer() as db:
         db.script("ALTER TABLE products ADD COLUMN more BIGINT")
@@ -84,7 +84,7 @@ def test_a_column_that_was_never_there_is_a_defect_of_the_operation(
 
 
 @pytest.mark.parametrize("method", ["run", "single"])
-def test_ids_that_are_at_their_end_are_told(
+def test_exhausted_ids_are_reported(
     opening: Callable[..., Stores],
     config: StoresConfig,
     plain_products: Store,

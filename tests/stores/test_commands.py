@@ -30,7 +30,7 @@ Invoke = Callable[..., Result]
 def invoke(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, tmp_path: Path, monkeypatch: Any
 ) -> Invoke:
-    """Return a function that runs a command as the command line does."""
+    """Return a function that runs a command like the command line."""
     stores = opening(config, products)
     for sku in "ab":
         stores["catalog"].run(add, sku)
@@ -49,7 +49,7 @@ def invoke(
 
 
 def test_the_list_shows_engine_schema_rows_and_size(invoke: Invoke, config: StoresConfig) -> None:
-    """As a table for people, and as JSON for programs."""
+    """The list is a table for people and JSON for programs."""
     shown = invoke(stores_command)
     assert shown.exit_code == 0
     for part in ("catalog", "catalog-plugin", config.of("catalog").dialect, "products 2", "kB"):
@@ -59,7 +59,7 @@ def test_the_list_shows_engine_schema_rows_and_size(invoke: Invoke, config: Stor
 
 
 def test_purge_asks_for_the_plugins_name(invoke: Invoke, config: StoresConfig) -> None:
-    """Anything else leaves the data alone; the name, or `--yes`, drops it."""
+    """Any other answer keeps the data; the name, or `--yes`, drops it."""
     refused = invoke(purge_command, "catalog-plugin", input="yes\n")
     assert refused.exit_code == 1
     assert "products 2" in invoke(stores_command).stdout
@@ -69,10 +69,10 @@ def test_purge_asks_for_the_plugins_name(invoke: Invoke, config: StoresConfig) -
     assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
 
 
-def test_purge_and_restore_refuse_what_a_host_serves(
+def test_purge_and_restore_refuse_a_store_in_use(
     invoke: Invoke, opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """The message says what to do, and nobody is asked for anything before."""
+    """The message says what to do, and comes before any question."""
     stores = opening(config, products)
     purging = (purge_command, "catalog-plugin")
     for command in (purging, (*purging, "--yes"), (stores_command, "restore", "catalog", "copy")):
@@ -84,7 +84,7 @@ def test_purge_and_restore_refuse_what_a_host_serves(
     assert stores["catalog"].read(count) == 2
 
 
-def test_purge_of_an_unknown_plugin_says_so(invoke: Invoke) -> None:
+def test_purge_of_an_unknown_plugin_is_refused(invoke: Invoke) -> None:
     """A typing mistake drops nothing."""
     refused = invoke(purge_command, "catalog-plugn", "--yes")
     assert refused.exit_code == 1
@@ -94,7 +94,7 @@ def test_purge_of_an_unknown_plugin_says_so(invoke: Invoke) -> None:
 def test_the_name_of_a_backup_survives_a_power_cut(
     invoke: Invoke, config: StoresConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its folder is on the disk, with the name, before the command says that it wrote it."""
+    """The folder entry is on the disk before the command reports the backup."""
     if config.url and shutil.which("pg_dump") is None:
         pytest.skip("the tools of PostgreSQL are not installed")
     synced, fsync = list[bool](), os.fsync
@@ -109,10 +109,10 @@ def test_the_name_of_a_backup_survives_a_power_cut(
     assert synced[:1] == [True]
 
 
-def test_a_file_system_that_syncs_no_folder_has_backups_and_takes_them_back(
+def test_backups_work_on_a_file_system_that_cannot_sync_folders(
     invoke: Invoke, config: StoresConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in its place is said to be, also where it took the place of a file that was damaged."""
+    """The command reports the restored file, even in the place of a damaged one."""
     if config.url:
         pytest.skip("PostgreSQL's data are in no file of a host's")
     fsync = os.fsync
@@ -130,7 +130,7 @@ def test_a_file_system_that_syncs_no_folder_has_backups_and_takes_them_back(
 
 
 def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: StoresConfig, tmp_path: Path) -> None:
-    """On PostgreSQL by its own tools, where they are installed."""
+    """PostgreSQL's own tools are used, if they are installed."""
     if config.url and shutil.which("pg_dump") is None:
         pytest.skip("the tools of PostgreSQL are not installed")
     assert invoke(stores_command, "backup", "catalog", str(tmp_path / "copy")).exit_code == 0
@@ -141,8 +141,8 @@ def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: Store
     assert "products 2" in invoke(stores_command).stdout
 
 
-def test_check_looks_through_all_stores(invoke: Invoke, config: StoresConfig) -> None:
-    """What is in order is said so; what is damaged is named, and makes the exit code 1."""
+def test_check_inspects_all_stores(invoke: Invoke, config: StoresConfig) -> None:
+    """A sound store is reported as such; a damaged one is named, and the exit code is 1."""
     assert (invoke(stores_command, "check").stdout, invoke(stores_command, "check").exit_code) == (
         "catalog: in order\n",
         0,
@@ -154,7 +154,7 @@ def test_check_looks_through_all_stores(invoke: Invoke, config: StoresConfig) ->
         assert (damaged.exit_code, "file is not a database" in damaged.stdout) == (1, True)
 
 
-def test_an_unknown_store_names_those_there_are(invoke: Invoke, tmp_path: Path) -> None:
-    """A typing mistake is mended in one go."""
+def test_an_unknown_store_is_refused_with_the_known_ones(invoke: Invoke, tmp_path: Path) -> None:
+    """A typing mistake can be corrected at once."""
     refused = invoke(stores_command, "backup", "catlog", str(tmp_path / "copy"))
     assert "There is no store catlog; did you mean catalog?" in refused.stderr

@@ -1,4 +1,4 @@
-"""Connections to a database: all in use, or not to be had."""
+"""Connections to a database: all in use, or impossible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from plughost import Store
 
 
-def test_who_finds_all_connections_in_use_waits(
+def test_a_wait_for_a_connection_is_limited(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """There are never more than the setting says, and a wait that is too long says what to set."""
+    """There are never more connections than the setting allows, and the error names the setting."""
     store = opening(replace(config, pool_size=2, patience=5, tuned={"catalog": {"pool_idle": 0}}), plain_products)[
         "catalog"
     ]
@@ -61,10 +61,10 @@ def test_who_finds_all_connections_in_use_waits(
     assert store.figures["connections_open"] == 1, "those that nobody needs are closed, but for the last"
 
 
-def test_the_health_check_waits_for_nobody_who_uses_a_connection(
+def test_the_health_check_waits_for_no_used_connection(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """All of them may wait for a lock, and the database answers; there are no more connections afterwards."""
+    """Even if all wait for a lock, the database answers; there are no more connections afterwards."""
     store = opening(replace(config, pool_size=1, patience=0), plain_products)["catalog"]
 
     def look(session: Session) -> tuple[bool, list[str]]:
@@ -76,10 +76,10 @@ def test_the_health_check_waits_for_nobody_who_uses_a_connection(
     assert store.figures["connections_open"] == 1
 
 
-def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
+def test_connections_are_given_in_the_order_of_requests(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """Else a thread that gives its connection back and comes again is the quickest each time, and others starve."""
+    """Otherwise a thread that returns its connection and comes again would always be first, and others would starve."""
     store = opening(replace(config, pool_size=1, patience=30), plain_products)["catalog"]
     order: list[str] = []
     turns: list[bool] = []
@@ -96,7 +96,7 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
 
     def wait() -> None:
         holds.wait(30)
-        this_thread.give_way = turns.append
+        this_thread.yield_turn = turns.append
         store.read(come, "waited")
 
     with ThreadPoolExecutor(1) as thread:
@@ -108,14 +108,14 @@ def test_who_waits_for_a_connection_has_it_before_those_who_come_later(
     assert turns == [True], "who waits for more than a moment lets others have the turn, though none is seen to wait"
 
 
-def test_connections_that_nobody_needs_are_closed_though_nobody_asks_for_one(
+def test_idle_connections_are_closed_without_further_use(
     opening: Callable[..., Stores],
     postgresql: str,
     plain_products: Store,
     tmp_path: Path,
     wait_for: Callable[..., None],
 ) -> None:
-    """After a crowd, PostgreSQL has its connections back without a further operation, but for the last."""
+    """After a peak, all but the last connection return to PostgreSQL without a further operation."""
     config = StoresConfig(folder=tmp_path, url=postgresql, statement_timeout=1, pool_idle=0.5)
     store = opening(config, plain_products)["catalog"]
     both_read = threading.Barrier(2, timeout=30)
@@ -129,10 +129,10 @@ def test_connections_that_nobody_needs_are_closed_though_nobody_asks_for_one(
     wait_for(lambda: store.figures["connections_open"] == 1)
 
 
-def test_a_read_that_begins_a_transaction_leaves_none_behind(
+def test_a_transaction_begun_in_a_read_ends_with_it(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """Whoever has its connection next neither writes into that one nor reads what was there before."""
+    """The connection's next user neither writes into it nor reads its old data."""
     store = opening(replace(config, pool_size=1), plain_products)["catalog"]
     store.read(Session.rows, "BEGIN")
     assert store.read(skus) == []
@@ -144,7 +144,7 @@ def test_a_read_that_begins_a_transaction_leaves_none_behind(
 
 @dataclass(frozen=True)
 class Few:
-    """A role that the server gives two connections at most."""
+    """A role with at most two connections to the server."""
 
     role: str
     url: str
@@ -158,13 +158,13 @@ class Few:
 def few(
     opening: Callable[..., Stores], postgresql: str, psycopg2: Any, plain_products: Store, tmp_path: Path
 ) -> Iterator[Few]:
-    """Such a role in a database made for this test."""
+    """Such a role, in a database created for this test."""
     url = urlsplit(postgresql)
     role = f"{url.path[1:]}_few"
     theirs = url._replace(netloc=f"{role}@{url.netloc.rpartition('@')[2]}").geturl()
 
     def open_(**settings: float) -> OpenStore[Any]:
-        stores = opening(StoresConfig(folder=tmp_path, url=theirs, **settings), plain_products)  # type: ignore[arg-type] # whole where they must be
+        stores = opening(StoresConfig(folder=tmp_path, url=theirs, **settings), plain_products)  # type: ignore[arg-type]  # all values are whole numbers
         open_ones.callback(stores.close)
         return stores["catalog"]
 
@@ -178,18 +178,18 @@ def few(
             cursor.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
-def test_a_server_that_takes_few_connections_is_waited_for(few: Few) -> None:
-    """Where it refuses one, the others go on, and whoever came for one waits."""
+def test_a_refused_connection_is_waited_for(few: Few) -> None:
+    """If the server refuses another connection, the present ones continue, and the caller waits for one."""
     store = few.open(patience=20)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
     assert len(store.read(skus)) == 40
 
 
-def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs_none(
+def test_a_server_that_refuses_connections_for_too_long_is_unavailable(
     few: Few, psycopg2: Any, told: list[dict[str, Any]]
 ) -> None:
-    """Who came for one is told, and so is the log. The others go on, and all may be had again afterwards."""
+    """The caller and the log have the reason, the present connections continue, and all are available afterwards."""
     store = few.open(patience=0.3, pool_size=2)
     together = threading.Barrier(2, timeout=30)
 
@@ -215,10 +215,10 @@ def test_a_server_that_takes_no_connection_for_too_long_is_unavailable_and_costs
     assert "too many connections" in told[1]["reason"]
 
 
-def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away(
+def test_a_server_that_accepts_no_connection_is_reported_like_an_absent_one(
     few: Few, told: list[dict[str, Any]], wait_for: Callable[..., None]
 ) -> None:
-    """As where its user may not log in any more: the log has the cause, and nobody waits again and again."""
+    """If the user may not log in any more, the log has the cause, and later callers fail at once."""
     store = few.open(patience=2, pause=0.01)
     few.rule(f"ALTER ROLE {few.role} NOLOGIN")
     for _ in range(2):
@@ -233,8 +233,10 @@ def test_a_server_that_takes_not_a_single_connection_is_told_as_one_that_is_away
     assert "not permitted to log in" in told[2]["reason"]
 
 
-def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(few: Few, told: list[dict[str, Any]]) -> None:
-    """An operator took that right away after the migrations, so nobody can try whether there is room for a table."""
+def test_without_the_right_to_create_tables_a_successful_write_proves_recovery(
+    few: Few, told: list[dict[str, Any]]
+) -> None:
+    """After losing this right, the check can't try whether there is room for a table."""
     store = few.open(patience=5)
     few.rule(f"REVOKE CREATE ON SCHEMA public FROM {few.role}")
     with pytest.raises(Unavailable):
@@ -245,30 +247,30 @@ def test_who_may_make_no_table_any_more_is_well_again_when_writes_succeed(few: F
 
 
 @pytest.mark.parametrize("mode", [Mode.READ, Mode.WRITE, Mode.SINGLE])
-def test_what_has_waited_waits_for_a_lock_only_as_long_as_is_left(
+def test_a_lock_is_waited_for_only_in_the_remaining_time(
     opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, mode: Mode
 ) -> None:
-    """The server is told so with the statement, of reads as of writes."""
+    """The server receives the limit with the statement, for reads and for writes."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=30), plain_products)["catalog"]
-    assert store._presence.opened is not None
-    session = store._presence.opened.sessions.session(mode, time.monotonic() + 5)
+    assert store._availability.handle is not None
+    session = store._availability.handle.sessions.session(mode, time.monotonic() + 5)
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
     session.undo()
     assert 0 < lasting <= 5000
 
 
-def test_a_claim_that_is_never_answered_holds_nobody(
+def test_an_unanswered_claim_blocks_nobody(
     opening: Callable[..., Stores],
     through_proxy: StoresConfig,
     plain_products: Store,
     proxy: Proxy,
     wait_for: Callable[..., None],
 ) -> None:
-    """Whoever cuts the connections of others does not wait itself for the one that is to hold the claim."""
+    """The code that cuts connections does not itself wait for the connection that would hold the claim."""
     store = opening(through_proxy, plain_products)["catalog"]
-    assert store._presence.opened is not None
+    assert store._availability.handle is not None
     proxy.swallow, proxy.attempts = b"pg_try_advisory_lock_shared", 0
-    store._presence.opened.sessions.pool.disconnect()
+    store._availability.handle.sessions.pool.disconnect()
     wait_for(lambda: proxy.attempts)
     with ThreadPoolExecutor(1) as thread:
         try:
@@ -280,10 +282,10 @@ def test_a_claim_that_is_never_answered_holds_nobody(
     wait_for(lambda: check(store).up)
 
 
-def test_a_commit_that_is_asked_for_in_vain_holds_nobody_for_longer_than_patience(
+def test_asking_for_a_commits_outcome_ends_within_the_operations_time(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
-    """Who asks a server that hangs is given no time for a statement beside that for the operation's own."""
+    """A server that hangs gets no further time for this question."""
     store = opening(replace(through_proxy, statement_timeout=600), plain_products)["catalog"]
     proxy.cut_after, proxy.hang_after = b"COMMIT", b"txid_status"
     with ThreadPoolExecutor(1) as thread:
@@ -295,14 +297,14 @@ def test_a_commit_that_is_asked_for_in_vain_holds_nobody_for_longer_than_patienc
             proxy.go_on()
 
 
-def test_connections_are_watched_once_the_system_allows_a_thread(
+def test_connections_are_watched_once_a_thread_can_be_started(
     opening: Callable[..., Stores],
     postgresql: str,
     plain_products: Store,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A store opens and is used without meanwhile."""
+    """Meanwhile the store can be opened and used."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")

@@ -1,4 +1,4 @@
-"""What a PostgreSQL server that crashes makes of a commit whose answer is lost."""
+"""A commit whose answer is lost because PostgreSQL crashes."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from plughost import Store
 
 
-def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
+def test_the_number_of_a_lost_transaction_proves_nothing(
     opening: Callable[..., Stores], plain_products: Store, server: Server, psycopg2: Any, tmp_path: Path
 ) -> None:
-    """After a crash another transaction gets it, whose commit is not taken for that of the lost one."""
+    """After a crash, another transaction gets the number, and its commit is not taken for the lost one's."""
     config = StoresConfig(folder=tmp_path / "stores", url=server.url, patience=30, pause=0.01)
     store = opening(config, plain_products)["catalog"]
     sessions = _sessions(store)
     kept, lost = (sessions.session(Mode.WRITE, time.monotonic() + 30) for _ in range(2))
     add(kept, "kept")
-    number_kept, life = kept.rows("SELECT txid_current()")[0][0], kept.connection.life
+    number_kept, incarnation = kept.rows("SELECT txid_current()")[0][0], kept.connection.incarnation
     kept.commit()
     add(lost, "lost")
     number_lost = lost.rows("SELECT txid_current()")[0][0]
-    assert sessions.outcome(number_kept, life, time.monotonic()) == "committed"
+    assert sessions.transaction_status(number_kept, incarnation, time.monotonic()) == "committed"
 
     server.crash()
     server.start()
@@ -45,13 +45,13 @@ def test_the_number_of_a_transaction_that_a_server_lost_says_nothing(
             cursor.execute("SELECT txid_current()")
             number = cursor.fetchone()[0]
         cursor.execute("SELECT txid_status(%s)", (number_lost,))
-        assert cursor.fetchone() == ("committed",)  # so the server says
-    assert sessions.outcome(number_lost, life, time.monotonic()) is None
+        assert cursor.fetchone() == ("committed",)  # according to the server
+    assert sessions.transaction_status(number_lost, incarnation, time.monotonic()) is None
     assert store.read(skus) == ["kept"]
 
 
 def _sessions(store: OpenStore[Any]) -> PostgreSQLSessions:
-    assert store._presence.opened is not None
-    sessions = store._presence.opened.sessions
+    assert store._availability.handle is not None
+    sessions = store._availability.handle.sessions
     assert isinstance(sessions, PostgreSQLSessions)
     return sessions

@@ -1,4 +1,4 @@
-"""Backups of stores on PostgreSQL, by its own tools."""
+"""Backups of stores on PostgreSQL by its own tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(shutil.which("pg_dump") is None, reason="the too
 def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
 ) -> None:
-    """The store holds again what it held, ids go on beyond it, and another store in the database is left alone."""
+    """The store has its old rows, new ids are higher, and another store of the database is unchanged."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
     notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
     stores = opening(config, products, notes)
@@ -53,7 +53,7 @@ def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
 def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
 ) -> None:
-    """Tables that came later go with their rows, and the file's folder and name needn't allow another beside it."""
+    """Later tables are removed with their rows, even if no other file can be created beside the backup."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
     stores = opening(config, products)
     stores["catalog"].run(add, "old")
@@ -68,10 +68,10 @@ def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
 
 
-def test_tools_that_are_not_installed_are_told_as_commands(
+def test_missing_tools_are_reported_as_a_command(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command can be copied to where they are, and has no password in it."""
+    """The command can be copied to a machine that has them, and contains no password."""
     url = postgresql.replace("postgres@", "postgres:secret@")
     store = opening(StoresConfig(folder=tmp_path, url=url), products)["catalog"]
     monkeypatch.setenv("PATH", str(tmp_path))

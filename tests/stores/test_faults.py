@@ -1,4 +1,4 @@
-"""What goes wrong at a bad moment: lost commits, shared ones, and who waits in vain."""
+"""Faults at bad moments: lost commits, shared commits, and waits that time out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from plughost.stores import (
     http_error,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._manager import database_for
 from plughost.stores._sqlite_writer import Writer
 
@@ -43,10 +43,10 @@ CREATE TABLE parts (number INTEGER UNIQUE, product BIGINT REFERENCES products (i
 """
 
 
-def test_a_commit_whose_answer_is_lost_is_asked_for(
+def test_a_commit_whose_answer_is_lost_is_looked_up(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
-    """The transaction was done, and that is what its caller is told."""
+    """The transaction was committed, and the caller learns that."""
     store = opening(through_proxy, plain_products)["catalog"]
     proxy.cut_after = b"COMMIT"
     assert store.run(add, "a") > 0
@@ -55,10 +55,10 @@ def test_a_commit_whose_answer_is_lost_is_asked_for(
 
 
 @pytest.mark.parametrize("last", [b"INSERT", b"SELECT txid_current"])
-def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
+def test_a_transaction_that_did_not_reach_its_commit_is_repeated(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy, last: bytes
 ) -> None:
-    """Where its only statement was lost, nothing of it can have been kept, however often that happens."""
+    """If its only statement was lost, nothing of it can be stored, however often that happens."""
     store = opening(through_proxy, plain_products)["catalog"]
     attempts: list[int] = []
 
@@ -71,10 +71,10 @@ def test_a_transaction_that_did_not_reach_its_commit_is_run_again(
     assert (len(attempts), store.read(skus)) == (4, ["a"])
 
 
-def test_a_write_whose_outcome_nobody_can_know_says_so(
+def test_a_write_with_an_unknown_outcome_says_so(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
-    """A single statement whose answer is lost, and a commit after which the server can't be asked."""
+    """This is a single statement whose answer is lost, or a commit after which the server can't be asked."""
     store = opening(replace(through_proxy, patience=0.5), plain_products)["catalog"]
     proxy.cut_after = b"INSERT"
     with pytest.raises(OutcomeUnknown) as caught:
@@ -97,10 +97,10 @@ def test_a_write_whose_outcome_nobody_can_know_says_so(
     assert store.read(skus) == ["commit", "single"]
 
 
-def test_connections_that_broke_are_forgotten(
+def test_broken_connections_are_dropped(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:
-    """A host that runs for months keeps none of them, and watches none that nobody uses."""
+    """A host that runs for months keeps none of them, and watches none that is unused."""
     store = opening(through_proxy, plain_products)["catalog"]
     broken: list[weakref.ref[Any]] = []
 
@@ -115,10 +115,10 @@ def test_connections_that_broke_are_forgotten(
     assert [each() for each in broken] == [None] * 3
 
 
-def test_a_table_that_was_taken_away_is_told(
+def test_a_missing_table_is_reported(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """It is no defect of the plugin: the store is damaged, its check says so, and it is found again with the table."""
+    """The store counts as damaged, not the plugin as faulty; its check says so, and it recovers with the table."""
     store = opening(config, plain_products)["catalog"]
     store.run(add, "a")
     with store.database.administer() as db:
@@ -133,10 +133,10 @@ def test_a_table_that_was_taken_away_is_told(
     assert store.read(skus) == ["a"]
 
 
-def test_who_began_before_a_table_was_taken_away_is_told_the_same(
+def test_an_operation_begun_before_the_loss_of_a_table_reports_the_same(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
-    """That another has closed the store meanwhile makes no defect of the plugin out of it."""
+    """Another thread has closed the store meanwhile, which doesn't turn this into a defect of the plugin."""
     store = opening(sqlite_config, plain_products)["catalog"]
     together = threading.Barrier(2, timeout=30)
 
@@ -150,17 +150,17 @@ def test_who_began_before_a_table_was_taken_away_is_told_the_same(
         together.wait()
         with store.database.administer() as db:
             db.script("ALTER TABLE products RENAME TO away")
-        for _ in range(2):  # the first one finds it out, the second one closes the store
+        for _ in range(2):  # the first one detects the loss, the second one closes the store
             with pytest.raises(Damaged):
                 store.read(skus)
         together.wait()
         assert isinstance(reading.exception(), Damaged)
 
 
-def test_a_write_that_overran_is_not_run_again(
+def test_a_write_that_the_server_timed_out_is_not_repeated(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
 ) -> None:
-    """What the server cut off would take as long once more."""
+    """It would take as long once more."""
     store = opening(replace(through_proxy, statement_timeout=0.2), plain_products)["catalog"]
     attempts: list[int] = []
 
@@ -175,16 +175,16 @@ def test_a_write_that_overran_is_not_run_again(
 
 
 @pytest.mark.parametrize("method", ["read", "run"])
-def test_an_operation_that_the_host_cut_off_is_not_run_again(
+def test_an_operation_that_the_host_cut_off_is_not_repeated(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str
 ) -> None:
-    """It would take as long once more, be it the server or the operation itself that is slow."""
+    """It would take as long once more, whether the server or the operation is slow."""
     store = opening(replace(through_proxy, patience=0.2, statement_timeout=0.4), plain_products)["catalog"]
     attempts: list[int] = []
 
     def take_long(session: Session) -> None:
         attempts.append(1)
-        select.select([session.connection], [], [], 30)  # until it is cut
+        select.select([session.connection], [], [], 30)  # until it is cut off
         skus(session)
 
     with pytest.raises(Unavailable):
@@ -192,10 +192,10 @@ def test_an_operation_that_the_host_cut_off_is_not_run_again(
     assert len(attempts) == 1
 
 
-def test_a_read_that_somebody_cancelled_is_run_again(
+def test_a_cancelled_read_is_repeated(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
 ) -> None:
-    """An operator who cancels a statement by hand is not taken for the server's time limit; a write is busy."""
+    """A cancellation by an operator is not taken for the server's time limit; a cancelled write is busy."""
     store = opening(replace(through_proxy, patience=20), plain_products)["catalog"]
     attempts: list[int] = []
 
@@ -213,16 +213,16 @@ def test_a_read_that_somebody_cancelled_is_run_again(
 
 @contextmanager
 def held(config: StoresConfig) -> Iterator[None]:
-    """Hold what writers of products need, over a connection of somebody else."""
+    """Lock what writers of products need, over a foreign connection."""
     with database_for("catalog", config.of("catalog")).administer() as other:
         other.script("BEGIN IMMEDIATE;" if config.url is None else "BEGIN; LOCK TABLE products")
         yield
 
 
-def test_a_store_that_others_hold_for_too_long_is_told(
+def test_a_store_locked_for_too_long_is_reported(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, told: list[dict[str, Any]]
 ) -> None:
-    """Once in a while, however many are refused: which store of which plugin, where it is, and what for."""
+    """However many operations fail, one event at intervals names the plugin, its store, the place and the cause."""
     store = opening(config, plain_products)["catalog"]
     told.clear()
     with held(config):
@@ -237,10 +237,10 @@ def test_a_store_that_others_hold_for_too_long_is_told(
 
 
 @pytest.mark.parametrize("busy", ["store", "pool"])
-def test_who_waited_in_vain_is_in_nobodys_way(
+def test_a_timed_out_wait_leaves_the_queue(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, busy: str
 ) -> None:
-    """Whoever gave up waiting, for a connection or to write, leaves the queue, and the next one has the turn."""
+    """After a time-out, for a connection or for a write, the next waiting operation proceeds."""
     store = opening(replace(config, pool_size=1), plain_products)["catalog"]
     holds, go_on = threading.Event(), threading.Event()
 
@@ -262,10 +262,10 @@ def test_who_waited_in_vain_is_in_nobodys_way(
     assert store.figures["connections_in_use"] == 0
 
 
-def test_a_write_that_is_under_way_is_not_told_to_be_busy(
+def test_a_running_write_is_not_reported_as_busy(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """Who waits for too long while another thread runs its statement learns what comes of that."""
+    """If another thread already runs the statement, the waiting caller learns its outcome."""
     store = opening(replace(sqlite_config, patience=2), plain_products)["catalog"]
     holds, go_on = threading.Event(), threading.Event()
 
@@ -277,12 +277,12 @@ def test_a_write_that_is_under_way_is_not_told_to_be_busy(
     def add_slowly(session: Session) -> int:
         def last(cursor: sqlite3.Cursor) -> int:
             waited = store.figures["lock_waits"]
-            wait_for(lambda: store.figures["lock_waits"] > waited)  # the other one's patience is over
+            wait_for(lambda: store.figures["lock_waits"] > waited)  # the other one's time is over
             return cursor.lastrowid or 0
 
         return session.execute(last, INSERT, ("slow", 1, 1))
 
-    queue = _writer(store).turns.queue
+    queue = _writer(store).slots.queue
     with ThreadPoolExecutor(3) as threads:
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
@@ -304,7 +304,7 @@ def test_a_write_that_is_under_way_is_not_told_to_be_busy(
     ],
     ids=["at once", "at the commit"],
 )
-def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
+def test_a_statement_that_rolls_back_its_shared_commit_is_refused_alone(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     declare: Declare,
@@ -313,7 +313,7 @@ def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
     statement: str,
     reason: str,
 ) -> None:
-    """As on a full disk: the others are run again without it, and each is kept once."""
+    """As on a full disk, the other statements are repeated without it, and each is stored once."""
     declared = declare(PRODUCTS, PARTS, entities=None, tables=("products", "parts"))
     store = opening(replace(sqlite_config, patience=30), declared)["catalog"]
     holds, go_on = threading.Event(), threading.Event()
@@ -325,7 +325,7 @@ def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
 
     refused, part = (Session.change, statement), (Session.change, "INSERT INTO parts (number, product) VALUES (1, 1)")
     operations: list[tuple[Callable[..., int], str]] = [(add, "a"), refused, (add, "b"), refused, part]
-    queue = _writer(store).turns.queue
+    queue = _writer(store).slots.queue
     with ThreadPoolExecutor(6) as threads:
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
@@ -344,10 +344,10 @@ def test_a_statement_that_undoes_those_it_shares_a_commit_with_is_refused_alone(
     store.single(add, "next")
 
 
-def test_a_transaction_that_is_refused_at_its_commit_is_undone(
+def test_a_transaction_refused_at_its_commit_is_rolled_back(
     opening: Callable[..., Stores], config: StoresConfig, declare: Declare
 ) -> None:
-    """A constraint that is looked at by the commit keeps nothing of it, and the next one begins anew."""
+    """If a deferred constraint fails, nothing is stored, and the next transaction is a new one."""
     declared = declare(PRODUCTS, PARTS, entities=None, tables=("products", "parts"))
     store = opening(replace(config, pool_size=1), declared)["catalog"]
     add_part = "INSERT INTO parts (number, product) VALUES (1, 0)"
@@ -361,10 +361,10 @@ def test_a_transaction_that_is_refused_at_its_commit_is_undone(
 
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
-def test_a_transaction_that_is_ended_from_inside_is_refused(
+def test_a_transaction_ended_from_inside_is_refused(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, end: str
 ) -> None:
-    """On SQLite the caller is not told that all was kept, and others write on."""
+    """On SQLite, the caller doesn't get a success for it, and other writes continue."""
     store = opening(sqlite_config, plain_products)["catalog"]
     with pytest.raises(StoreError, match="ended from inside"):
         store.run(lambda session: [add(session, "a"), session.rows(end)])
@@ -373,7 +373,7 @@ def test_a_transaction_that_is_ended_from_inside_is_refused(
 
 
 def _writer(store: OpenStore[Session]) -> Writer:
-    opened = store._presence.opened
+    opened = store._availability.handle
     assert opened is not None
     writer = opened.sessions.writer  # type: ignore[attr-defined] # it is SQLite
     assert isinstance(writer, Writer)

@@ -1,4 +1,4 @@
-"""SQLite files that are not what they were: gone, replaced, damaged, or out of sight."""
+"""SQLite files that are deleted, replaced, damaged or inaccessible."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from plughost.stores import (
     statistics,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store) -> OpenStore[Session]:
-    """An open store in a file, with products enough for several pages."""
+    """An open store in a file, with products on several pages."""
     store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     for number in range(40):
         store.single(add, f"{number:03}{'x' * 200}")
@@ -53,17 +53,17 @@ def file(sqlite_config: StoresConfig) -> Path:
 
 
 def _overwrite(file: Path, start: int, data: bytes) -> None:
-    # By a process of its own: the descriptor's end would drop the locks of this one.
+    # In a separate process: closing a descriptor here would drop this process's locks.
     command = f"dd of={file} bs=1 seek={start} conv=notrunc status=none"
     with os.popen(command, "w") as pipe:
         pipe.write(data.decode("ascii"))
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced", "emptied"])
-def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
+def test_a_deleted_file_is_detected_before_a_write_is_acknowledged(
     serving: OpenStore[Session], file: Path, how: str, wait_for: Callable[..., None]
 ) -> None:
-    """A create is refused, readiness has the cause, and a backup that is put back is served."""
+    """A create is refused, readiness has the cause, and a restored backup is served."""
     saved = file.with_name("saved")
     with (
         closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as source,
@@ -92,10 +92,10 @@ def test_a_file_that_is_gone_is_noticed_and_nothing_acknowledged(
 
 @pytest.mark.parametrize("method", ["single", "run"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
+def test_a_deleted_log_is_detected_and_its_content_is_saved(
     serving: OpenStore[Session], file: Path, how: str, method: str, wait_for: Callable[..., None]
 ) -> None:
-    """What is written goes to no log that a killed host leaves to nobody; the file has all that was acknowledged."""
+    """Nothing is written to a log that would be lost at a kill; the file has all acknowledged rows."""
     log = file.with_name(f"{file.name}-wal")
     if how == "deleted":
         log.unlink()
@@ -107,8 +107,8 @@ def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
         getattr(serving, method)(add, "refused")
     wait_for(lambda: check(serving).up)
     serving.single(add, "kept")
-    left_over = file.parent.with_name("left over")  # as it is after kill -9
-    subprocess.run(["cp", "-r", file.parent, left_over], check=True)  # by a process of its own, as above
+    left_over = file.parent.with_name("left over")  # as after kill -9
+    subprocess.run(["cp", "-r", file.parent, left_over], check=True)  # in a separate process, as above
     with closing(sqlite3.connect(left_over / file.name)) as left:
         assert left.execute("SELECT count(*) FROM products").fetchone() == (41,)
     assert len(serving.read(skus)) == 41
@@ -116,10 +116,10 @@ def test_a_log_that_is_gone_is_noticed_and_what_it_held_is_kept(
 
 @pytest.mark.parametrize("method", ["single", "run"])
 @pytest.mark.parametrize("left", [0, 5000])
-def test_a_log_that_is_shortened_is_noticed_before_the_file_is_spoilt(
+def test_a_shortened_log_is_detected_before_it_damages_the_file(
     serving: OpenStore[Session], file: Path, left: int, method: str, wait_for: Callable[..., None]
 ) -> None:
-    """What it held is lost, which is told; the file is what it was at the last checkpoint, and served."""
+    """The loss of its content is reported; the file of the last checkpoint is served."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for number in range(20):
@@ -133,32 +133,32 @@ def test_a_log_that_is_shortened_is_noticed_before_the_file_is_spoilt(
     serving.database.check()
 
 
-def test_who_reads_first_from_a_log_that_was_shortened_tells_the_same(
+def test_a_read_from_a_shortened_log_reports_the_same(
     opening: Callable[..., Stores], serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
 ) -> None:
-    """It is no passing fault of the disk."""
+    """It is not taken for a temporary fault of the disk."""
     os.truncate(file.with_name(f"{file.name}-wal"), 0)
     with pytest.raises(Unavailable, match="was shortened while in use"):
         serving.read(lambda session: session.rows("SELECT name, sku FROM products"))
     wait_for(lambda: check(serving).up)
 
 
-def test_a_log_that_a_checkpoint_emptied_is_in_order(serving: OpenStore[Session], file: Path) -> None:
-    """Others may have one made, as tools that replicate the file do."""
+def test_a_log_emptied_by_a_checkpoint_is_sound(serving: OpenStore[Session], file: Path) -> None:
+    """Other programs may run a checkpoint, such as tools that replicate the file."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     serving.single(add, "kept")
     assert len(serving.read(skus)) == 41
 
 
-def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_first(
+def test_a_restored_file_is_claimed_even_if_that_fails_at_first(
     serving: OpenStore[Session],
     file: Path,
     sqlite_config: StoresConfig,
     plain_products: Store,
     wait_for: Callable[..., None],
 ) -> None:
-    """Nobody purges it under the hands of the host, which had let go of the one before."""
+    """Nobody can purge it while the host serves it, although the host released the old file's claim."""
     saved, lock = file.with_name("saved"), file.with_name(f"{file.name}.lock")
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
         source.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -168,7 +168,7 @@ def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_f
     os.truncate(file, 0)
     with pytest.raises(Unavailable):
         serving.single(add, "lost")
-    subprocess.run(["cp", saved, file], check=True)  # by a process of its own, as above
+    subprocess.run(["cp", saved, file], check=True)  # in a separate process, as above
     wait_for(lambda: check(serving).data["error"] == "Unavailable")
     lock.rmdir()
     wait_for(lambda: check(serving).up)
@@ -178,10 +178,10 @@ def test_a_file_that_is_put_back_is_served_under_a_claim_though_that_failed_at_f
 
 
 @pytest.mark.parametrize("mode", ["read", "run"])
-def test_a_file_that_is_put_back_waits_for_those_who_use_the_one_before(
+def test_a_restored_file_waits_for_users_of_the_old_one(
     serving: OpenStore[Session], file: Path, wait_for: Callable[..., None], mode: str
 ) -> None:
-    """It is not opened beside a connection to the old one, whose write may be lost and says so."""
+    """It is not opened while a connection to the old file is in use; that one's write may be lost, and says so."""
     saved = file.with_name("saved")
     with closing(sqlite3.connect(file)) as source, closing(sqlite3.connect(saved)) as to:
         source.backup(to)
@@ -207,10 +207,10 @@ def test_a_file_that_is_put_back_waits_for_those_who_use_the_one_before(
     assert len(serving.read(skus)) == 40
 
 
-def test_those_who_only_read_notice_that_their_file_is_gone(
+def test_readers_detect_that_their_file_is_deleted(
     serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
 ) -> None:
-    """A connection to a deleted file would serve what was in it for as long as nobody writes."""
+    """Without writes, a connection to a deleted file would serve its old content for ever."""
 
     def is_noticed() -> bool:
         try:
@@ -223,8 +223,8 @@ def test_those_who_only_read_notice_that_their_file_is_gone(
     wait_for(is_noticed)
 
 
-def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file: Path) -> None:
-    """Readiness looks at it over a connection of its own, and from then on nobody gets an empty answer."""
+def test_a_destroyed_header_is_detected(serving: OpenStore[Session], file: Path) -> None:
+    """Readiness reads it over a separate connection, and from then on no operation gets an empty result."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     _overwrite(file, 0, b"x" * 100)
@@ -234,14 +234,14 @@ def test_a_header_that_is_destroyed_is_noticed(serving: OpenStore[Session], file
             operation()
 
 
-def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
+def test_a_damaged_store_is_not_served_after_a_full_check_at_the_start(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     plain_products: Store,
     serving: OpenStore[Session],
     file: Path,
 ) -> None:
-    """A page in the middle that is none is found before anything is served."""
+    """A broken page in the middle is found before anything is served."""
     serving.close()
     damaged = replace(sqlite_config, folder=sqlite_config.folder.with_name("damaged"))
     damaged.folder.mkdir(mode=0o700)
@@ -253,8 +253,8 @@ def test_a_store_that_is_looked_through_at_the_start_is_not_served_damaged(
         store.read(skus)
 
 
-def test_a_header_that_asks_for_another_encoding_is_damage(serving: OpenStore[Session], file: Path) -> None:
-    """What SQLite calls a plain error is not taken for a defect of the operation."""
+def test_a_header_with_another_encoding_is_damage(serving: OpenStore[Session], file: Path) -> None:
+    """SQLite's generic error is not taken for a defect of the operation."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         other.execute("VACUUM")
@@ -267,10 +267,10 @@ def test_a_header_that_asks_for_another_encoding_is_damage(serving: OpenStore[Se
     assert not check(serving).up
 
 
-def test_a_folder_that_may_not_be_looked_into_is_no_defect(
+def test_an_inaccessible_folder_is_no_defect(
     serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
 ) -> None:
-    """Operations and readiness say why, and all is well once it may be again."""
+    """Operations and readiness give the reason, and the store recovers with the permission."""
     if os.geteuid() == 0:
         pytest.skip("nothing is forbidden to root")
     file.parent.chmod(0)
@@ -284,10 +284,10 @@ def test_a_folder_that_may_not_be_looked_into_is_no_defect(
     wait_for(lambda: check(serving).up)
 
 
-def test_a_file_that_became_read_only_is_told_once_though_it_is_written_on(
+def test_a_file_that_became_read_only_is_reported_once_though_writes_succeed(
     serving: OpenStore[Session], file: Path, told: list[dict[str, Any]]
 ) -> None:
-    """SQLite writes on to a file that it has open; readiness is down all the same, until another may be opened."""
+    """SQLite can still write to an open file; readiness is down until a new connection can write."""
     file.chmod(0o400)
     if os.access(file, os.W_OK):
         pytest.skip("nothing is forbidden to root")
@@ -303,7 +303,7 @@ def test_a_file_that_became_read_only_is_told_once_though_it_is_written_on(
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
 @pytest.mark.parametrize("when", ["stopped", "served"])
-def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(
+def test_a_file_deleted_without_its_log_is_not_created_anew(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     plain_products: Store,
@@ -314,14 +314,14 @@ def test_a_file_that_was_deleted_without_its_log_is_not_made_anew(
     when: str,
     cured: str,
 ) -> None:
-    """A host that starts says once what to do, and touches nothing; be it that the file went while one served it."""
+    """A starting host reports once what to do and changes nothing, even if the file was deleted while served."""
     copy = sqlite_config.folder.with_name("copy")
     backup(serving, copy)
     left = sqlite_config
     if when == "served":
         Path(serving.database.config.place).unlink()
         serving.close()
-    else:  # as it is after kill -9, copied by a process of its own, as above
+    else:  # as after kill -9, copied by a separate process, as above
         left = replace(sqlite_config, folder=sqlite_config.folder.with_name("left over"))
         subprocess.run(["cp", "-r", sqlite_config.folder, left.folder], check=True)
         (left.folder / "catalog.sqlite3").unlink()

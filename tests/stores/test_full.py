@@ -1,4 +1,4 @@
-"""A disk that is full, under either database: writes fail, reads don't, and the log tells it once."""
+"""A full disk under either database: writes fail, reads don't, and the log has one event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.stores.disks import full, small_disk
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, Stores, StoresConfig, Unavailable
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["sqlite", "postgresql", "TABLE products", "INDEX products_sku_key"])
 def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, StoresConfig, str]]:
-    """A small disk, and the settings of a store that is on it, or of which a table or an index is moved there."""
+    """A small disk, and the settings of a store on it, or with a table or an index on it."""
     folder, url, moved = tmp_path / "stores", None, ""
     if request.param != "sqlite":
         server, psycopg2 = request.getfixturevalue("server"), request.getfixturevalue("psycopg2")
@@ -45,14 +45,14 @@ def disk_and_config(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
         yield folder, StoresConfig(folder=folder, url=url, patience=1, pause=0.01), moved
 
 
-def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
+def test_a_full_disk_is_reported_once_and_not_ready_until_there_is_room(
     disk_and_config: tuple[Path, StoresConfig, str],
     opening: Callable[..., Stores],
     plain_products: Store,
     wait_for: Callable[..., None],
     told: list[dict[str, Any]],
 ) -> None:
-    """What needs no room succeeds meanwhile, which doesn't mean that the store is well again."""
+    """A write that needs no room succeeds meanwhile, which doesn't prove that the store has recovered."""
     disk, config, moved = disk_and_config
     stores = opening(config, plain_products)
     store = stores["catalog"]
@@ -69,7 +69,7 @@ def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
                 "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, 1, 1)", f"{number:0200}", "x" * 250
             )
 
-    with closing(stores):  # before its disk is gone
+    with closing(stores):  # before its disk is unmounted
         store.single(add, "before")
         begun = time.monotonic()
         for _ in range(2):
@@ -91,14 +91,14 @@ def test_a_full_disk_is_told_once_and_not_ready_until_there_is_room(
         assert said() == ["the store can't be written", "the store is well again"]
 
 
-def test_a_limit_of_the_size_of_files_is_told_as_a_full_disk(
+def test_a_limit_of_file_size_is_reported_like_a_full_disk(
     sqlite_config: StoresConfig,
     opening: Callable[..., Stores],
     plain_products: Store,
     wait_for: Callable[..., None],
     told: list[dict[str, Any]],
 ) -> None:
-    """As a quota is: nothing of a write is kept, and its outcome is known."""
+    """Like with a quota, nothing of a write is stored, and its outcome is known."""
     store = opening(sqlite_config, plain_products)["catalog"]
     store.single(add, "before")
     log = sqlite_config.folder / "catalog.sqlite3-wal"

@@ -1,4 +1,4 @@
-"""The stores of a host: opened apart from each other, reused, closed without a trace."""
+"""A host's stores: opened independently, reused, and closed without a trace."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
 from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
 
 
-def test_a_store_that_fails_leaves_the_others_alone(
+def test_a_store_that_fails_affects_no_other(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """One plugin's broken migration is that plugin's failure."""
+    """A plugin's broken migration fails only this plugin."""
     stores = opening(config, declare("CREATE nonsense;", name="broken"), products)
     assert list(stores) == ["catalog"]
     assert list(stores.failures) == ["broken-plugin"]
@@ -35,15 +35,15 @@ def test_a_store_that_fails_leaves_the_others_alone(
 
 @pytest.mark.parametrize("wrong", [lambda db: 1 / 0, lambda db: product_entities(db) and db.Product._nothing])
 def test_a_factory_that_raises_fails_its_plugin(config: StoresConfig, declare: Declare, wrong: Any) -> None:
-    """Whatever a plugin's own code raises is told with the store's name."""
+    """An exception of a plugin's own code is reported with the store's name."""
     stores = open_stores({"plugin": (declare("SELECT 1;", entities=wrong),)}, config)
     assert "the entities of the store catalog" in str(stores.failures["plugin"])
 
 
-def test_an_unchanged_store_is_carried_over_as_the_same_object(
+def test_an_unchanged_store_is_reused(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """The next generation uses it on, and closing the old one leaves it open."""
+    """The next generation has the same object, and closing the old generation leaves it open."""
     notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
     old = opening(config, products, notes)
     catalog, dropped = old["catalog"], old["notes"]
@@ -69,10 +69,10 @@ def test_a_changed_store_is_opened_beside_the_old_one(
     new.close()
 
 
-def test_an_operation_that_runs_when_its_store_closes_is_finished(
+def test_an_operation_finishes_while_its_store_closes(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """Closing takes no connection away from anybody."""
+    """Closing takes no used connection away."""
     stores = opening(config, products)
 
     def add_and_close(db: Any) -> int:
@@ -85,7 +85,7 @@ def test_an_operation_that_runs_when_its_store_closes_is_finished(
 
 
 @pytest.mark.parametrize("mode", ["read", "run"])
-def test_a_connection_that_is_in_use_when_its_store_closes_is_closed_when_it_is_given_back(
+def test_a_used_connection_of_a_closed_store_is_closed_on_its_return(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, mode: str
 ) -> None:
     """SQLite removes its log with the last connection."""
@@ -102,10 +102,10 @@ def test_a_connection_that_is_in_use_when_its_store_closes_is_closed_when_it_is_
     assert not log.exists()
 
 
-def test_older_code_is_closed_by_a_migration_that_it_cannot_live_with(
+def test_a_breaking_migration_closes_older_code(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """What waited meanwhile, or comes later, finds it closed, and doesn't try to open it on the newer schema."""
+    """Waiting and later operations find the store closed, and don't open it on the newer schema."""
     older = opening(config, products)["catalog"]
     step = "ALTER TABLE products ADD note VARCHAR(9);"
     declared = declare(PRODUCTS, step, entities=product_entities, tables=("products",))
@@ -118,8 +118,8 @@ def test_older_code_is_closed_by_a_migration_that_it_cannot_live_with(
     newer.close()
 
 
-def test_a_store_that_closes_before_it_opened_says_so(config: StoresConfig, products: Store) -> None:
-    """Nobody waits for a generation that never comes to serve."""
+def test_a_store_that_closes_before_it_opens_says_so(config: StoresConfig, products: Store) -> None:
+    """Nobody waits for a generation that never serves."""
     stores = migrate_stores(prepare_stores({"plugin": (products,)}, replace(config, patience=3600)))
     stores.close()
     with pytest.raises(Unavailable, match="is closed"):
@@ -144,13 +144,13 @@ def test_opening_and_closing_leaves_nothing_behind(
     for _ in range(20):
         cycle()
     assert _descriptors() <= descriptors
-    wait_for(lambda: threading.active_count() <= threads)  # the last one may be about to end
+    wait_for(lambda: threading.active_count() <= threads)  # the last one may be ending
     gc.collect()
     assert sum(each() is not None for each in databases) <= 1
 
 
-def test_threads_share_connections_that_are_idle(config: StoresConfig, products: Store) -> None:
-    """A hundred threads, one after the other, need no more than one connection."""
+def test_threads_share_idle_connections(config: StoresConfig, products: Store) -> None:
+    """A hundred threads, one after another, need only one connection."""
     stores = open_stores({"plugin": (products,)}, config)
     stores["catalog"].read(count)
     before = _descriptors()
@@ -162,10 +162,10 @@ def test_threads_share_connections_that_are_idle(config: StoresConfig, products:
     stores.close()
 
 
-def test_a_data_folder_that_cannot_be_made_is_unavailable_until_it_can(
+def test_a_data_folder_that_cannot_be_created_is_unavailable_until_it_can(
     opening: Callable[..., Stores], tmp_path: Path, products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """As with a server that is down, nobody has to restart the host."""
+    """As with a server that is down, no restart is needed."""
     in_the_way = tmp_path / "data"
     in_the_way.write_text("a file where the folder should be")
     stores = opening(StoresConfig(folder=in_the_way / "stores", pause=0.01), products)
@@ -175,14 +175,14 @@ def test_a_data_folder_that_cannot_be_made_is_unavailable_until_it_can(
 
 
 @pytest.mark.parametrize("lost", ["alpha", "beta"])
-def test_a_database_that_goes_away_between_two_commits(
+def test_a_database_that_is_lost_between_two_commits(
     tmp_path: Path,
     postgresql: str,
     declare: Declare,
     wait_for: Callable[..., None],
     lost: str,
 ) -> None:
-    """Where the first migration can't be kept, no other is; a later one is repeated once the database is back."""
+    """If the first migration can't be stored, none is; a later one is repeated when the database is back."""
     config = StoresConfig(folder=tmp_path, url=postgresql, pause=0.01)
     steps = {name: [f"CREATE TABLE {name} (id {{identity}});"] for name in ("alpha", "beta")}
     old = open_stores({name: (declare(*steps[name], name=name),) for name in steps}, config)

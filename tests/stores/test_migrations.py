@@ -1,4 +1,4 @@
-"""Migrations: each step once, as a whole, by one process at a time."""
+"""Migrations: each step is applied once, completely, by one process at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
 from plughost.stores._manager import database_for
-from plughost.stores._migrations import Place, read_migrations
+from plughost.stores._migrations import MigrationTarget, read_migrations
 from plughost.stores._opening import Opening
 from plughost.stores._sqlite import split_statements
 
@@ -34,19 +34,19 @@ AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
 def migrate(store: Store, database: Database, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
     migrations = read_migrations(store, database.config.dialect)
-    opened = Opening(Place(store, "plugin", database, migrations, logger or silent_logger())).finish()
+    opened = Opening(MigrationTarget(store, "plugin", database, migrations, logger or silent_logger())).commit()
     opened.resources.close()
     return opened.schema
 
 
 def rows(config: StoresConfig, sql: str, store: str = "catalog") -> list[tuple[Any, ...]]:
-    """Return what a query finds in a store's database."""
+    """Return a query's rows of a store's database."""
     with database_for(store, config.of(store)).administer() as db:
         return db.rows(sql)
 
 
 def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, declare: Declare) -> None:
-    """A newer version of a plugin adds its steps to what the older one made."""
+    """A newer version of a plugin applies only its new steps."""
     database = database_for("catalog", config.of("catalog"))
     assert migrate(declare(NOTES), database) == 1
     assert migrate(declare(NOTES, AN_EMPTY_NOTE), database) == 2
@@ -59,7 +59,7 @@ def test_the_first_and_later_steps_run_once_and_in_order(config: StoresConfig, d
 
 
 def test_a_failing_step_leaves_nothing_behind_and_names_store_and_file(config: StoresConfig, declare: Declare) -> None:
-    """All that was pending is applied, or nothing of it: the older version of the plugin may have to go on."""
+    """All pending steps are applied or none: the older version of the plugin may have to continue."""
     store = declare(NOTES, f"CREATE TABLE more (id {{identity}}); {AN_EMPTY_NOTE} SELECT nonsense;", tables=("notes",))
     with open_stores_of(store, config) as failures:
         message = str(failures["plugin"])
@@ -71,7 +71,7 @@ def test_a_failing_step_leaves_nothing_behind_and_names_store_and_file(config: S
 
 @contextmanager
 def open_stores_of(store: Store, config: StoresConfig) -> Iterator[Mapping[str, SetupError]]:
-    """Open a store, and return the failures; close it afterwards."""
+    """Open a store, close it afterwards, and return the failures."""
     stores = open_stores({"plugin": (store,)}, config)
     try:
         yield stores.failures
@@ -80,7 +80,7 @@ def open_stores_of(store: Store, config: StoresConfig) -> Iterator[Mapping[str, 
 
 
 def test_a_newer_schema_is_refused_with_both_numbers(config: StoresConfig, declare: Declare) -> None:
-    """An older version of a plugin leaves the data of a newer one alone."""
+    """An older version of a plugin doesn't change the data of a newer one."""
     database = database_for("catalog", config.of("catalog"))
     migrate(declare(NOTES, AN_EMPTY_NOTE, AN_EMPTY_NOTE), database)
     with pytest.raises(MigrationError, match=r"has schema 3, .* knows no newer one than 1"):
@@ -98,30 +98,30 @@ def test_a_newer_schema_is_refused_with_both_numbers(config: StoresConfig, decla
     ],
     ids=["gap", "twice", "no first", "odd name", "none"],
 )
-def test_numbers_that_do_not_follow_each_other_are_refused(declare: Declare, files: list[str], reason: str) -> None:
-    """A step that would never run, or whose place is unclear, is found before any runs."""
+def test_gaps_and_duplicates_in_numbers_are_refused(declare: Declare, files: list[str], reason: str) -> None:
+    """A step that would never run or whose position is unclear is found before any step runs."""
     store = declare(*((file, "SELECT 1;") for file in files))
     with pytest.raises(MigrationError, match=reason):
         read_migrations(store, "sqlite")
 
 
-def test_what_an_editor_leaves_beside_migrations_is_none(declare: Declare) -> None:
-    """Only files of SQL and Python count."""
+def test_other_files_beside_migrations_are_ignored(declare: Declare) -> None:
+    """Only files of SQL and Python count, not those that an editor leaves."""
     store = declare(NOTES, ("0001_step.sql~", NOTES), ("README.md", "What is here."))
     assert [step.name for step in read_migrations(store, "sqlite")] == ["0001_step.sql"]
 
 
-def test_a_breaking_migration_that_there_is_not_is_refused(declare: Declare) -> None:
-    """A wrong number would let older code go on with a schema that it can't live with."""
+def test_an_unknown_breaking_migration_is_refused(declare: Declare) -> None:
+    """A wrong number would let older code use a schema with which it doesn't work."""
     with pytest.raises(MigrationError, match="calls its migration 0002 breaking, and has none of this number"):
         read_migrations(replace(declare(NOTES), breaking=(1, 2)), "sqlite")
 
 
-def test_a_store_that_is_made_keeps_no_other_host_out(
+def test_a_new_store_locks_out_no_other_host(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
 ) -> None:
-    """Where there is no schema yet, no older code can use it, whatever the migrations say."""
-    with database_for("catalog", sqlite_config.of("catalog")).serving():
+    """Without a schema no older code can use it, whatever the migrations declare."""
+    with database_for("catalog", sqlite_config.of("catalog")).shared_claim():
         assert opening(sqlite_config, replace(declare(NOTES), breaking=(1,)))["catalog"].schema == 1
 
 
@@ -133,7 +133,7 @@ def test_a_store_that_is_made_keeps_no_other_host_out(
     ],
     ids=["SQL", "entities"],
 )
-def test_a_breaking_migration_is_tried_while_another_host_serves(
+def test_a_breaking_migration_is_previewed_while_another_host_serves(
     opening: Callable[..., Stores],
     config: StoresConfig,
     plain_products: Store,
@@ -143,16 +143,16 @@ def test_a_breaking_migration_is_tried_while_another_host_serves(
     entities: Any,
     reason: str,
 ) -> None:
-    """A host that is to take that one's place learns that it can't before the other has left."""
+    """A host that will replace another one learns of a failure before the other has stopped."""
     opening(config, plain_products)
     newer = declare(PRODUCTS, step, entities=entities, tables=("products",))
     assert reason in str(opening(config, replace(newer, breaking=(2,))).failures["catalog-plugin"])
 
 
-def test_a_step_that_finds_no_room_is_done_later(
+def test_a_step_without_room_is_applied_later(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, declare: Declare
 ) -> None:
-    """It is no failure of the plugin: the store is unavailable until there is room."""
+    """The plugin doesn't fail: the store is unavailable until there is room."""
     many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 9999) SELECT i FROM n"
     fill = f"PRAGMA max_page_count = 10; INSERT INTO notes (text) {many};"
     stores = opening(sqlite_config, declare(NOTES, fill))
@@ -162,23 +162,23 @@ def test_a_step_that_finds_no_room_is_done_later(
         stores["catalog"].read(lambda db: None)
 
 
-def test_a_constraint_that_a_commit_would_look_at_is_looked_at_before(
+def test_deferred_constraints_are_checked_before_the_commit(
     opening: Callable[..., Stores], config: StoresConfig, declare: Declare
 ) -> None:
-    """Else the first of several stores would be committed when another one turns out to be unfit."""
+    """Otherwise the first of several stores would be committed before another one fails."""
     parts = "CREATE TABLE parts (product BIGINT REFERENCES products (id) DEFERRABLE INITIALLY DEFERRED);"
     stores = opening(config, declare(PRODUCTS, parts, "INSERT INTO parts (product) VALUES (0);"))
     assert "the migrations of the store catalog break a constraint" in str(stores.failures["catalog-plugin"])
 
 
 def test_an_engine_without_migrations_is_refused(declare: Declare, tmp_path: Path) -> None:
-    """A plugin that was written for one database says so on the other."""
+    """A plugin without migrations for a database gives this reason."""
     with pytest.raises(MigrationError, match="no migrations for postgresql"):
         read_migrations(store_on_sqlite_only(declare), "postgresql")
 
 
 def store_on_sqlite_only(declare: Declare) -> Any:
-    """Declare a store with migrations for SQLite alone."""
+    """Declare a store with migrations for SQLite only."""
     store = declare(NOTES)
     (store.migrations / "postgresql" / "0001_step.sql").unlink()  # type: ignore[attr-defined] # a Path in these tests
     (store.migrations / "postgresql").rmdir()  # type: ignore[attr-defined] # a Path in these tests
@@ -187,7 +187,7 @@ def store_on_sqlite_only(declare: Declare) -> Any:
 
 @pytest.mark.parametrize("end", ["COMMIT;", "begin transaction;", "-- note\nROLLBACK ;", "START TRANSACTION;"])
 def test_a_step_that_ends_its_transaction_is_refused(declare: Declare, end: str) -> None:
-    """Otherwise a step could be kept by half."""
+    """Otherwise half of a step could be stored."""
     with pytest.raises(MigrationError, match="begins or ends a transaction"):
         read_migrations(declare(f"{NOTES}\n{end}"), "sqlite")
 
@@ -199,12 +199,12 @@ def test_a_step_that_ends_its_transaction_is_refused(declare: Declare, end: str)
         ("postgresql", "CREATE FUNCTION f() RETURNS int AS $$\nBEGIN\n  RETURN 1;\nEND;\n$$ LANGUAGE plpgsql;"),
     ],
 )
-def test_a_step_may_make_a_trigger_or_a_function(declare: Declare, database: str, step: str) -> None:
-    """What begins and ends within a trigger or a function is no transaction of the step's."""
+def test_a_step_may_create_a_trigger_or_a_function(declare: Declare, database: str, step: str) -> None:
+    """BEGIN and END inside a trigger or a function don't end the step's transaction."""
     assert len(read_migrations(declare(f"{NOTES}\n{step}"), database)) == 1
 
 
-def test_an_edited_step_is_told_and_not_run_again(config: StoresConfig, declare: Declare) -> None:
+def test_an_edited_step_is_reported_and_not_run_again(config: StoresConfig, declare: Declare) -> None:
     """A corrected comment stops nothing, and a real change is not silent."""
     database = database_for("catalog", config.of("catalog"))
     migrate(declare(NOTES), database)
@@ -218,19 +218,19 @@ def test_an_edited_step_is_told_and_not_run_again(config: StoresConfig, declare:
     ]
 
 
-def test_entities_that_do_not_fit_the_tables_are_found_at_open(config: StoresConfig, declare: Declare) -> None:
-    """A column that a migration forgot fails the plugin, not its first request."""
+def test_entities_that_do_not_match_the_tables_are_found_at_open(config: StoresConfig, declare: Declare) -> None:
+    """A column that the migrations lack fails the plugin, not its first request."""
     store = declare(PRODUCTS.replace("stock BIGINT NOT NULL", "stok BIGINT"), entities=product_entities)
     with open_stores_of(store, config) as failures:
         assert isinstance(failures["plugin"], SetupError)
         assert "stock" in str(failures["plugin"])
 
 
-def test_a_column_of_a_type_that_cannot_be_stored_is_named(config: StoresConfig, declare: Declare) -> None:
-    """Pony names the type alone."""
+def test_a_column_of_an_unsupported_type_is_named(config: StoresConfig, declare: Declare) -> None:
+    """Pony names only the type."""
 
     class Color:
-        """What no database has."""
+        """A type that no database has."""
 
     def entities(db: Any) -> Any:
         type("Note", (db.Entity,), {"_table_": "notes", "color": core.Required(Color)})
@@ -241,7 +241,7 @@ def test_a_column_of_a_type_that_cannot_be_stored_is_named(config: StoresConfig,
 
 
 def test_stores_in_one_database_are_recorded_apart(postgresql: str, tmp_path: Path, declare: Declare) -> None:
-    """On PostgreSQL, each store has numbers of its own."""
+    """On PostgreSQL, each store has its own numbers."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
     migrate(declare(NOTES, AN_EMPTY_NOTE, name="notes"), database_for("notes", config.of("notes")))
     migrate(declare(PRODUCTS), database_for("catalog", config.of("catalog")))
@@ -249,10 +249,10 @@ def test_stores_in_one_database_are_recorded_apart(postgresql: str, tmp_path: Pa
     assert rows(config, applied) == [("catalog", 1), ("notes", 2)]
 
 
-def test_four_processes_at_once_run_each_step_once(
+def test_four_concurrent_processes_run_each_step_once(
     config: StoresConfig, declare: Declare, wait_for: Callable[..., None]
 ) -> None:
-    """None fails, and none repeats what another did."""
+    """None fails, and none repeats another one's steps."""
     store = declare(NOTES, *[AN_EMPTY_NOTE] * 5)
     script = Path(__file__).with_name("migrating.py")
     command = [sys.executable, str(script), str(store.migrations), str(config.folder), config.url or "sqlite"]
@@ -272,20 +272,20 @@ def test_four_processes_at_once_run_each_step_once(
     assert rows(config, "SELECT count(*) FROM notes") == [(5,)]
 
 
-def test_a_step_keeps_other_writers_out_from_its_beginning(sqlite_config: StoresConfig) -> None:
-    """Otherwise two processes could both read that a step is still to be done."""
+def test_a_step_blocks_other_writers_from_its_beginning(sqlite_config: StoresConfig) -> None:
+    """Otherwise two processes could both find that a step is pending."""
     config = sqlite_config.of("catalog")
     with (
         database_for("catalog", config).administer() as db,
         closing(sqlite3.connect(str(config.path), timeout=0, isolation_level=None)) as other,
     ):
-        db.begin()
+        db.begin_transaction()
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             other.execute("BEGIN IMMEDIATE")
 
 
 def test_statements_are_split_where_they_end() -> None:
-    """Semicolons in strings, comments and triggers end nothing; the last statement needs none."""
+    """Semicolons in strings, comments and triggers don't split; the last statement needs none."""
     trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN DELETE FROM b; DELETE FROM c; END;"
     script = f"INSERT INTO a VALUES ('x;y'); -- no; end\n{trigger} /* ; */ SELECT 1"
     assert [statement.strip() for statement in split_statements(script)] == [
@@ -296,7 +296,7 @@ def test_statements_are_split_where_they_end() -> None:
 
 
 def test_postgresql_without_its_driver_names_the_extra(tmp_path: Path, declare: Declare) -> None:
-    """Somebody who set a URL reads what to install."""
+    """The error for a configured URL says what to install."""
     code = (
         "import sys; sys.modules['psycopg2'] = None\n"
         "from pathlib import Path\n"
@@ -322,7 +322,7 @@ def migrate(session: Session) -> None:
 
 
 def test_a_step_in_python_is_part_of_the_transaction(config: StoresConfig, declare: Declare) -> None:
-    """It is one file for both databases, runs once, and in the order of its number."""
+    """It is one file for both databases, runs once, in the order of its number."""
     store = declare(NOTES)
     assert isinstance(store.migrations, Path)
     (store.migrations / "0002_fill.py").write_text(PYTHON)
@@ -344,7 +344,7 @@ def test_a_step_in_python_is_part_of_the_transaction(config: StoresConfig, decla
 def test_a_failing_step_in_python_leaves_nothing_behind(
     config: StoresConfig, declare: Declare, source: str, reason: str
 ) -> None:
-    """The message names the file, the line and the reason, and the steps before it are undone, too."""
+    """The message has the file, the line and the reason, and the steps before it are rolled back, too."""
     store = declare(NOTES)
     assert isinstance(store.migrations, Path)
     (store.migrations / "0002_fill.py").write_text(source)

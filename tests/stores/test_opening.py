@@ -1,4 +1,4 @@
-"""What becomes of stores that are migrated, tried or replaced beside those that serve."""
+"""Stores that are migrated, previewed or replaced while others serve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOTE = "ALTER TABLE products ADD note VARCHAR(9);"
 
 @pytest.fixture
 def breaking(declare: Declare) -> Callable[[str], dict[str, tuple[Store]]]:
-    """Return what declares the products with another step, which older code can't live with."""
+    """Return a declaration of the products with a further, breaking step."""
 
     def declaring(step: str) -> dict[str, tuple[Store]]:
         declared = declare(PRODUCTS, step, entities=product_entities, tables=("products",))
@@ -42,33 +42,33 @@ def breaking(declare: Declare) -> Callable[[str], dict[str, tuple[Store]]]:
     return declaring
 
 
-def test_a_migration_that_older_code_cannot_live_with_ends_the_generation_before(
+def test_a_breaking_migration_closes_the_generation_before(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, breaking: Callable[..., Any]
 ) -> None:
-    """What serves already is no other host, for which it had to wait."""
+    """The host's own present generation doesn't count as another host, and is not waited for."""
     old = opening(config, products)
     new = open_stores(breaking(NOTE), config, old)
     assert (old["catalog"].state, new["catalog"].state) == ("closed", "open")
     new.close()
 
 
-def test_older_code_goes_on_after_a_breaking_migration_that_failed(
+def test_older_code_continues_after_a_failed_breaking_migration(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, breaking: Callable[..., Any]
 ) -> None:
-    """It is let in again at once, whoever keeps the failure, and nobody else is kept out of the store."""
+    """It is admitted again at once, even while the failure is still referenced, and no other host is locked out."""
     old = opening(config, products)
     new = migrate_stores(prepare_stores(breaking("CREATE nonsense;"), config, old), old)
     assert list(new.failures) == ["catalog-plugin"]
     old["catalog"].run(add, "a")
     old.close()
-    with database_for("catalog", config.of("catalog")).alone():
+    with database_for("catalog", config.of("catalog")).exclusive_claim():
         pass
 
 
-def test_a_breaking_migration_fails_where_another_host_serves_and_this_one_does(
+def test_a_breaking_migration_fails_while_other_hosts_serve(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, breaking: Callable[..., Any]
 ) -> None:
-    """What goes on well is not given up for it; a host that starts waits for the other one to stop."""
+    """A serving host keeps its working generation; a starting host waits for the other one to stop."""
     opening(config, products)
     old = opening(config, products)
     new = migrate_stores(prepare_stores(breaking(NOTE), config, old), old)
@@ -86,10 +86,10 @@ def test_a_breaking_migration_fails_where_another_host_serves_and_this_one_does(
         ("postgresql://me:[secret]@127.0.0.1/notes", "write [ and ] as %5B and %5D"),
     ],
 )
-def test_a_url_that_cannot_be_used_fails_the_plugin_whose_store_it_is_for(
+def test_an_unusable_url_fails_its_plugin(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, url: str, expected: str
 ) -> None:
-    """It is told what to write, without the password, and the others are opened."""
+    """The reason says what to write, without the password, and other stores are opened."""
     config = replace(sqlite_config, urls={"notes": url})
     stores = opening(config, replace(products, name="notes", tables=()), products)
     assert (list(stores), list(stores.failures)) == (["catalog"], ["notes-plugin"])
@@ -99,10 +99,10 @@ def test_a_url_that_cannot_be_used_fails_the_plugin_whose_store_it_is_for(
 
 
 @pytest.mark.parametrize("entities", [product_entities, None])
-def test_a_store_that_can_be_opened_is_tried_without_a_word(
+def test_a_sound_store_is_previewed_silently(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, entities: Any
 ) -> None:
-    """With entities or without, before it was ever opened and afterwards; it is left as it is."""
+    """This holds with and without entities, before its first opening and afterwards; the store is unchanged."""
     declared = {"catalog-plugin": (replace(products, entities=entities),)}
     for _ in range(2):
         tried = try_stores(prepare_stores(declared, config))
@@ -110,22 +110,20 @@ def test_a_store_that_can_be_opened_is_tried_without_a_word(
         assert opening(config, products)["catalog"].read(count) == 0
 
 
-def test_entities_that_do_not_fit_the_tables_are_found_when_they_are_tried(
-    config: StoresConfig, declare: Declare
-) -> None:
-    """A column that a migration forgot is told before anything is replaced."""
+def test_entities_that_do_not_match_the_tables_are_found_in_a_preview(config: StoresConfig, declare: Declare) -> None:
+    """A column that the migrations lack is reported before anything is replaced."""
     store = declare(PRODUCTS.replace("stock BIGINT NOT NULL", "stok BIGINT"), entities=product_entities)
     assert "stock" in str(try_stores(prepare_stores({"plugin": (store,)}, config)).failures["plugin"])
 
 
-def test_a_migration_that_others_hold_up_is_left_in_doubt(
+def test_a_blocked_migration_cannot_be_previewed(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Any, products: Store, breaking: Callable[..., Any]
 ) -> None:
-    """Who tries it waits for as long as for an operation, and is told that it could not be tried."""
+    """The preview waits as long as an operation, and then says that it couldn't try the migration."""
     config = StoresConfig(folder=tmp_path, url=postgresql, patience=0.1)
     opening(config, products)
     with database_for("catalog", config.of("catalog")).administer() as other:
-        other.begin()
+        other.begin_transaction()
         other.rows("LOCK TABLE products")
         tried = try_stores(prepare_stores(breaking(NOTE), config))
     assert tried.failures == {}
@@ -133,10 +131,10 @@ def test_a_migration_that_others_hold_up_is_left_in_doubt(
     assert doubt.startswith("the store catalog could not be tried: ")
 
 
-def test_a_store_is_open_only_while_it_can_be_used(
+def test_a_store_is_open_only_while_it_is_usable(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """Neither before it was opened, nor once its table is gone, nor after the end."""
+    """It is not open before its opening, without its table, or after its end."""
     before = prepare_stores({"plugin": (plain_products,)}, config)["catalog"]
     store = opening(config, plain_products)["catalog"]
     states = [before.state, store.state]
@@ -149,8 +147,8 @@ def test_a_store_is_open_only_while_it_can_be_used(
     assert [*states, store.state] == ["unavailable", "open", "unavailable", "closed"]
 
 
-def test_whoever_watches_is_told_which_operations_write(store: OpenStore[Any]) -> None:
-    """One event each, with what came of it."""
+def test_subscribers_receive_the_outcome_of_writes(store: OpenStore[Any]) -> None:
+    """There is one event for each writing operation, with its outcome."""
     store.events = Events()
     seen: list[Event] = []
     store.events.subscribe(seen.append, "store")
@@ -164,10 +162,10 @@ def test_whoever_watches_is_told_which_operations_write(store: OpenStore[Any]) -
     assert told == [("read", "ok"), ("write", "ok"), ("write", "ok"), ("write", "undone"), ("read", "ok")]
 
 
-def test_what_the_driver_said_is_the_cause_of_a_store_error(
+def test_the_drivers_error_is_the_cause_of_a_store_error(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
-    """A log tells both; an error that is the store's own has no cause."""
+    """A log shows both; an error of the store itself has no cause."""
     store = opening(sqlite_config, plain_products)["catalog"]
     for error, cause in (
         (sqlite3.OperationalError("no such column: x"), sqlite3.OperationalError),

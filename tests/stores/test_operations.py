@@ -1,4 +1,4 @@
-"""Operations: values, errors and rules, the same on both databases."""
+"""Operations: values, errors and rules are the same on both databases."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("sku", ["", " ", " a ", "a/b", "ä\u200b😀", "\n", "%", "'; --", "$x"])
-def test_strings_come_back_as_they_were_stored(store: OpenStore[Any], sku: str) -> None:
-    """Neither spaces nor quotes nor an empty name are touched."""
+def test_strings_are_stored_unchanged(store: OpenStore[Any], sku: str) -> None:
+    """Spaces, quotes and an empty name stay as they are."""
     store.run(add, sku or "empty", name=sku)
     assert store.read(get, sku or "empty") == (sku or "empty", sku, Decimal("19.99"), 1)
 
 
 @pytest.mark.parametrize("sku", ["a\0b", "a\ud800b"], ids=["NUL", "lone surrogate"])
 def test_a_string_that_cannot_be_stored_is_a_value_error(store: OpenStore[Any], sku: str) -> None:
-    """Neither database takes it, and neither half-stores it."""
+    """Both databases refuse it, and neither stores a part of it."""
     with pytest.raises(ValueError, match=r"NUL|surrogates"):
         store.run(add, sku)
     assert store.read(count) == 0
 
 
 def test_integers_have_64_bits(store: OpenStore[Any]) -> None:
-    """The largest is stored exactly, and one more is a value error."""
+    """The largest is stored exactly, and a larger one is a value error."""
     store.run(add, "a", stock=2**63 - 1)
     assert store.read(get, "a") == ("a", "", Decimal("19.99"), 2**63 - 1)
     with pytest.raises(ValueError, match="stock"):
@@ -45,13 +45,13 @@ def test_integers_have_64_bits(store: OpenStore[Any]) -> None:
 
 @pytest.mark.parametrize("price", ["0", "0.0001", "19.99", "12345678901.2345", "99999999999.9999"])
 def test_decimals_are_exact_to_15_digits(store: OpenStore[Any], price: str) -> None:
-    """What went in as 11 and 4 digits comes out."""
+    """A value with 11 and 4 digits is returned unchanged."""
     store.run(add, "a", price=Decimal(price))
     assert store.read(get, "a") == ("a", "", Decimal(price), 1)
 
 
-def test_a_duplicate_names_its_column_and_undoes_the_operation(store: OpenStore[Any]) -> None:
-    """Nothing of an operation is kept when its last part is refused."""
+def test_a_duplicate_names_its_column_and_rolls_back_the_operation(store: OpenStore[Any]) -> None:
+    """Nothing of an operation is stored if its last part is refused."""
 
     def add_two(db: Any) -> None:
         add(db, "new")
@@ -64,8 +64,8 @@ def test_a_duplicate_names_its_column_and_undoes_the_operation(store: OpenStore[
     assert store.read(skus) == ["old"]
 
 
-def test_a_primary_key_that_is_taken_is_a_duplicate_of_it(store: OpenStore[Any]) -> None:
-    """An explicit id that exists is told from a SKU that exists."""
+def test_a_duplicate_primary_key_is_reported_as_such(store: OpenStore[Any]) -> None:
+    """A used id is distinguished from a used SKU."""
     taken = store.run(add, "a")
     with pytest.raises(Duplicate) as caught:
         store.run(lambda db: db.Product(id=taken, sku="b", price=Decimal(1), stock=1) and None)
@@ -73,7 +73,7 @@ def test_a_primary_key_that_is_taken_is_a_duplicate_of_it(store: OpenStore[Any])
 
 
 def test_a_duplicate_within_one_session_is_a_duplicate(store: OpenStore[Any]) -> None:
-    """Pony's own cache notices before the database does, with another error."""
+    """Pony's own cache finds it before the database does, with another error."""
 
     def add_twice(db: Any) -> None:
         for _ in range(2):
@@ -83,15 +83,15 @@ def test_a_duplicate_within_one_session_is_a_duplicate(store: OpenStore[Any]) ->
         store.run(add_twice)
 
 
-def test_a_constraint_that_is_not_of_uniqueness_is_no_duplicate(store: OpenStore[Any]) -> None:
-    """A NULL where none may be is a plain store error."""
+def test_another_violated_constraint_is_no_duplicate(store: OpenStore[Any]) -> None:
+    """A forbidden NULL is a plain store error."""
     with pytest.raises(StoreError) as caught:
         store.run(lambda db: db.execute("INSERT INTO products (sku, price) VALUES ('a', 1)") and None)
     assert type(caught.value) is StoreError
 
 
-def test_an_exception_of_the_operation_passes_and_undoes_it(store: OpenStore[Any]) -> None:
-    """What a plugin raises arrives as it is."""
+def test_an_exception_of_the_operation_rolls_back_and_is_passed_on(store: OpenStore[Any]) -> None:
+    """The plugin's own exception arrives unchanged."""
 
     def add_and_fail(db: Any) -> None:
         add(db, "a")
@@ -103,7 +103,7 @@ def test_an_exception_of_the_operation_passes_and_undoes_it(store: OpenStore[Any
 
 
 def test_a_read_that_writes_is_refused(store: OpenStore[Any]) -> None:
-    """Neither an entity nor raw SQL is written in a read."""
+    """Neither an entity nor raw SQL can write in a read."""
     store.run(add, "a")
     for operation in (
         lambda db: add(db, "b"),
@@ -126,15 +126,15 @@ def test_a_read_that_writes_is_refused(store: OpenStore[Any]) -> None:
     ],
     ids=["entity", "query", "result", "list of entities", "generator"],
 )
-def test_nothing_of_pony_leaves_an_operation(store: OpenStore[Any], operation: Callable[[Any], object]) -> None:
-    """An object that is dead outside of its session is refused at once."""
+def test_pony_objects_cannot_leave_an_operation(store: OpenStore[Any], operation: Callable[[Any], object]) -> None:
+    """An object that is unusable outside of its session is refused at once."""
     store.run(add, "a")
     with pytest.raises(MisusedStore, match="plain values"):
         store.read(operation)
 
 
 def test_an_operation_inside_another_is_refused(store: OpenStore[Any]) -> None:
-    """The outer one is undone, and the store is usable afterwards."""
+    """The outer operation is rolled back, and the store is usable afterwards."""
 
     def add_and_nest(db: Any) -> None:
         add(db, "a")
@@ -148,7 +148,7 @@ def test_an_operation_inside_another_is_refused(store: OpenStore[Any]) -> None:
 def test_threads_that_nest_two_stores_in_opposite_order_are_refused_and_do_not_hang(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """Where raw Pony waits for ever, both threads get an error that names both stores."""
+    """Raw Pony would wait for ever; both threads get an error that names both stores."""
     notes = declare("CREATE TABLE notes (id {identity});", name="notes", tables=("notes",))
     stores = opening(config, products, notes)
     both_inside = threading.Barrier(2, timeout=30)
@@ -172,7 +172,7 @@ def test_threads_that_nest_two_stores_in_opposite_order_are_refused_and_do_not_h
 def test_entities_of_another_store_are_refused(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, declare: Declare
 ) -> None:
-    """An operation that smuggles them in is undone in both stores."""
+    """An operation that uses them is rolled back in both stores."""
     other = declare(
         PRODUCTS.replace("products", "others"),
         name="other",
@@ -193,22 +193,22 @@ def test_entities_of_another_store_are_refused(
 
 
 def product_entities_named(db: Any, table: str) -> Any:
-    """Define the entities of products on another table."""
+    """Define the entities of products with another table name."""
     product_entities(db)
     db.Product._table_ = table
     return db
 
 
 def test_a_session_of_ponys_own_is_refused(store: OpenStore[Any]) -> None:
-    """Pony's `db_session` would go round every rule."""
+    """Pony's `db_session` would bypass every rule."""
     smuggled: list[Any] = []
     store.read(smuggled.append)
     with orm.db_session, pytest.raises(MisusedStore, match="Pony"):
         count(smuggled[0])
 
 
-def test_batches_yield_every_row_once_with_no_session_in_between(store: OpenStore[Any]) -> None:
-    """While a list streams, the same thread may write, and rows beyond the last key still show."""
+def test_batches_yield_every_row_once_without_an_open_session(store: OpenStore[Any]) -> None:
+    """While a list streams, the same thread may write, and new rows beyond the last key are included."""
 
     def after(db: Any, last: str | None, limit: int) -> list[str]:
         return list(orm.select(p.sku for p in db.Product if p.sku > (last or "")).order_by(1).limit(limit))
@@ -225,7 +225,7 @@ def test_batches_yield_every_row_once_with_no_session_in_between(store: OpenStor
 
 
 def test_threads_that_read_modify_and_write_lose_nothing(store: OpenStore[Any]) -> None:
-    """Operations in each other's way are tried again until each took effect once."""
+    """Conflicting operations are repeated until each took effect once."""
     store.run(add, "a", stock=40)
     with ThreadPoolExecutor(8) as threads:
         left = list(threads.map(lambda _: _take_patiently(store), range(40)))
@@ -240,10 +240,10 @@ def _take_patiently(store: OpenStore[Any]) -> int:
             continue
 
 
-def test_many_threads_read_and_write_at_once(
+def test_many_threads_read_and_write_concurrently(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """Racing creates of one SKU give one success; distinct ones all succeed, while others read."""
+    """Concurrent creates of one SKU have one success, creates of distinct SKUs all succeed, and reads continue."""
     store = opening(replace(config, patience=30), products)["catalog"]
 
     def work(number: int) -> bool:
@@ -260,10 +260,10 @@ def test_many_threads_read_and_write_at_once(
     assert store.read(count) == 41
 
 
-def test_an_operation_that_loses_a_race_runs_again(
+def test_an_operation_that_loses_a_race_is_repeated(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Any, products: Store
 ) -> None:
-    """On PostgreSQL, a row that changed after it was read makes the operation start over."""
+    """On PostgreSQL, a change of a row after its read repeats the operation."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql), products)["catalog"]
     store.run(add, "a", stock=10)
     attempts: list[int] = []
@@ -281,8 +281,8 @@ def test_an_operation_that_loses_a_race_runs_again(
     assert attempts == [10, 9]
 
 
-def test_a_writer_waits_for_another_with_a_time_out_and_readers_never(store: OpenStore[Any]) -> None:
-    """A writer that takes for ever makes others busy, not hang."""
+def test_a_writer_waits_with_a_time_out_and_readers_never(store: OpenStore[Any]) -> None:
+    """A writer that never ends makes other writers busy; none waits for ever."""
     holds, done = threading.Event(), threading.Event()
     store.run(add, "a")
 
@@ -308,13 +308,13 @@ def test_a_writer_waits_for_another_with_a_time_out_and_readers_never(store: Ope
 def test_operations_wait_while_their_store_is_paused(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """A pause begins once those inside have left, has no connection left, and lets in who came meanwhile, one each."""
+    """A pause begins when running operations have ended, has no open connection, and then admits waiting ones once."""
     store = opening(replace(config, patience=3600), products)["catalog"]
     inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
 
     def stay(db: Any) -> int:
         inside.wait()
-        wait_for(lambda: store._gate._shut)
+        wait_for(lambda: store._gate._is_closed)
         return add(db, "inside")
 
     def pause() -> None:
@@ -322,7 +322,7 @@ def test_operations_wait_while_their_store_is_paused(
         with store.paused():
             assert store.figures == {}
             paused.wait()
-            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined] # of the one who came
+            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined]  # of the waiting operation
 
     def add_and_nest(db: Any) -> None:
         add(db, "came")
@@ -339,8 +339,8 @@ def test_operations_wait_while_their_store_is_paused(
     assert store.read(skus) == ["came", "inside"]
 
 
-def test_a_pause_and_an_operation_that_wait_in_vain_are_busy(store: OpenStore[Any]) -> None:
-    """Neither leaves anything shut, or the thread in an operation."""
+def test_a_timed_out_pause_or_operation_is_busy(store: OpenStore[Any]) -> None:
+    """Neither leaves the store paused, or its thread counted as inside an operation."""
     holds, done = threading.Event(), threading.Event()
 
     def hold(db: Any) -> int:
@@ -365,7 +365,7 @@ def test_a_pause_and_an_operation_that_wait_in_vain_are_busy(store: OpenStore[An
 
 
 def test_a_closed_store_says_so(store: OpenStore[Any]) -> None:
-    """An operation after the end is an error, not a new connection."""
+    """An operation after the end is an error and opens no new connection."""
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.read(count)
@@ -380,7 +380,7 @@ def test_a_closed_store_says_so(store: OpenStore[Any]) -> None:
 def test_a_full_or_read_only_disk_is_unavailable(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, pragma: str, expected: type
 ) -> None:
-    """SQLite's own limits raise what a full or read-only disk raises."""
+    """SQLite's own limits raise the same errors as a full or read-only disk."""
     store = opening(sqlite_config, products)["catalog"]
 
     def fill(db: Any) -> None:

@@ -1,4 +1,4 @@
-"""PostgreSQL goes away and comes back: real connections, really cut."""
+"""PostgreSQL goes away and returns: real connections are really cut."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.stores.operations import add, count, skus
 
 from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
-from plughost.stores._looking import check
+from plughost.stores._inspection import check
 from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ CLAIM = b"pg_try_advisory_lock_shared"
 
 @pytest.fixture
 def store(opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store) -> OpenStore[Any]:
-    """A store that is open through the proxy, with one product."""
+    """An open store behind the proxy, with one product."""
     store = opening(through_proxy, products)["catalog"]
     store.run(add, "before")
     return store
 
 
-def test_an_outage_is_unavailable_and_over_once_the_server_is_back(
+def test_an_outage_is_unavailable_until_the_server_is_back(
     store: OpenStore[Any], proxy: Proxy, wait_for: Callable[..., None]
 ) -> None:
-    """Reads and writes fail as unavailable in between, and nobody has to restart anything."""
+    """Reads and writes fail as unavailable meanwhile, and no restart is needed."""
     proxy.cut()
     for operation in (lambda: store.run(add, "during"), lambda: store.read(skus), store.ping):
         with pytest.raises(Unavailable):
@@ -50,8 +50,8 @@ def test_an_outage_is_unavailable_and_over_once_the_server_is_back(
     assert store.state == "open"
 
 
-def test_a_restart_of_the_server_between_operations_goes_unnoticed(store: OpenStore[Any], proxy: Proxy) -> None:
-    """Stale connections are replaced before anything was done with them, for several threads at once."""
+def test_a_server_restart_between_operations_is_not_noticed(store: OpenStore[Any], proxy: Proxy) -> None:
+    """Stale connections are replaced before they are used, in several threads at once."""
     with ThreadPoolExecutor(4) as threads:
         for round_ in range(3):
             list(threads.map(lambda number, round_=round_: store.run(add, f"{round_} {number}"), range(8)))
@@ -59,8 +59,8 @@ def test_a_restart_of_the_server_between_operations_goes_unnoticed(store: OpenSt
     assert store.read(count) == 25
 
 
-def test_who_gets_no_connection_waits_for_one(store: OpenStore[Any], proxy: Proxy) -> None:
-    """A server that lets one connection in of three is no reason to refuse a read or a write."""
+def test_a_refused_connection_is_tried_again(store: OpenStore[Any], proxy: Proxy) -> None:
+    """A server that accepts only every third connection refuses no read and no write."""
     proxy.every = 3
     with ThreadPoolExecutor(8) as threads:
         for round_ in range(5):
@@ -70,10 +70,10 @@ def test_who_gets_no_connection_waits_for_one(store: OpenStore[Any], proxy: Prox
     assert store.read(count) == 81
 
 
-def test_who_looks_for_a_lost_database_waits_no_longer_than_who_needs_it(
+def test_the_search_for_a_lost_database_ends_with_the_operations_time(
     store: OpenStore[Any], proxy: Proxy, postgresql: str, psycopg2: Any, wait_for: Callable[..., None]
 ) -> None:
-    """A server that is there again and lets nobody in yet, as while it recovers, is no reason to wait anew."""
+    """A server that is back but admits nobody, as during recovery, starts no new wait."""
     name = urlsplit(postgresql).path[1:]
     proxy.cut()
     with pytest.raises(Unavailable):
@@ -89,29 +89,29 @@ def test_who_looks_for_a_lost_database_waits_no_longer_than_who_needs_it(
     wait_for(lambda: check(store).up)
 
 
-def test_a_read_whose_connection_is_lost_is_run_again_until_its_time_is_over(
+def test_a_read_that_loses_its_connection_is_repeated_within_its_time(
     store: OpenStore[Any], proxy: Proxy, told: list[dict[str, Any]]
 ) -> None:
-    """However often that happens, and however often none is to be had in between; the log tells of it once."""
+    """This holds however often connections are lost or refused meanwhile; the log has one event."""
     attempts: list[int] = []
 
     def read(db: Any) -> list[str]:
         attempts.append(1)
-        found = skus(db)  # which is what takes a connection
+        found = skus(db)  # this statement opens a connection
         if len(attempts) < 4:
             proxy.drop()
             db.session.rows("SELECT 1")
         return found
 
-    assert store._presence.opened is not None
-    store._presence.opened.sessions.pool.disconnect()
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.pool.disconnect()
     proxy.attempts, proxy.every = 0, 2
     assert (store.read(read), len(attempts)) == (["before"], 4)
     assert [line["event"] for line in told[1:]] == ["the store is not available", "the store is back"]
 
 
-def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
-    """What had been sent of it is not there afterwards."""
+def test_a_write_cut_in_the_middle_is_rolled_back_and_not_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
+    """Afterwards, nothing of it is in the store."""
     attempts = []
 
     def add_two(db: Any) -> None:
@@ -126,8 +126,8 @@ def test_a_write_that_was_cut_in_the_middle_is_undone_and_not_repeated(store: Op
     assert attempts == [1]
 
 
-def test_a_read_that_was_cut_in_the_middle_is_done_again(store: OpenStore[Any], proxy: Proxy) -> None:
-    """A reader notices nothing of a restart."""
+def test_a_read_cut_in_the_middle_is_repeated(store: OpenStore[Any], proxy: Proxy) -> None:
+    """A reader doesn't notice a restart."""
 
     def read(db: Any) -> list[str]:
         skus(db)
@@ -137,27 +137,27 @@ def test_a_read_that_was_cut_in_the_middle_is_done_again(store: OpenStore[Any], 
     assert store.read(read) == ["before"]
 
 
-def test_a_claim_is_held_until_its_connection_ends_and_is_then_for_who_asks_first(
+def test_a_claim_is_held_until_its_connection_ends(
     store: OpenStore[Any], proxy: Proxy, wait_for: Callable[..., None]
 ) -> None:
-    """Of two hosts one has it, however often it asks; after an outage, or its end, the other may have it."""
+    """One of two hosts has it, however often it asks; after an outage or its end, the other may get it."""
     mine, other = store.claims, store.database.claims()
     assert mine is not None
     assert other is not None
-    assert [mine.hold("job"), mine.hold("job"), other.hold("job")] == [True, True, False]
+    assert [mine.acquire("job"), mine.acquire("job"), other.acquire("job")] == [True, True, False]
     proxy.cut()
     with pytest.raises(Unavailable):
-        mine.hold("job")
+        mine.acquire("job")
     proxy.mend()
-    wait_for(lambda: other.hold("job"))
-    assert not mine.hold("job")
+    wait_for(lambda: other.acquire("job"))
+    assert not mine.acquire("job")
     other.close()
-    wait_for(lambda: mine.hold("job"))
-    assert not other.hold("job")
+    wait_for(lambda: mine.acquire("job"))
+    assert not other.acquire("job")
 
 
 def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], postgresql: str, psycopg2: Any) -> None:
-    """As at a shutdown, the server gives its reason (57P01) before it hangs up."""
+    """As at a shutdown, the server sends its reason (57P01) before it closes the connection."""
 
     def end_all() -> None:
         with closing(psycopg2.connect(postgresql)) as server, server.cursor() as cursor:
@@ -178,10 +178,10 @@ def test_connections_that_the_server_ends_are_replaced(store: OpenStore[Any], po
     assert store.read(skus) == ["after", "before"]
 
 
-def test_a_database_that_is_read_only_is_not_ready_and_is_read(
+def test_a_read_only_database_is_not_ready_but_is_read(
     store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any
 ) -> None:
-    """A standby or a setting refuses writes: readiness says so before a client is told, and when it is over."""
+    """A standby or a setting refuses writes: readiness shows this before a client is refused, and when it is over."""
 
     def is_written() -> bool:
         with suppress(Unavailable):
@@ -199,14 +199,14 @@ def test_a_database_that_is_read_only_is_not_ready_and_is_read(
             store.run(add, "during")
         assert (store.read(skus), store.state) == (["before"], "open")
         cursor.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")  # for new connections only
-        wait_for(is_written)  # though nobody asks for its health
+        wait_for(is_written)  # even if nobody reads its health
         assert check(store).up
 
 
-def test_a_host_that_nobody_asks_holds_its_claim_though_its_connections_are_ended(
+def test_an_idle_host_keeps_its_claim_though_its_connections_are_ended(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, psycopg2: Any, wait_for: Any
 ) -> None:
-    """Where a server was started anew at night, a purge is refused in the morning before the first request."""
+    """After a restart of the server, a purge is refused even before the host's next request."""
     opening(through_proxy, products)
     claims = "FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = %s)"
     with closing(psycopg2.connect(through_proxy.url)) as server, server.cursor() as cursor:
@@ -228,7 +228,7 @@ def test_a_host_that_nobody_asks_holds_its_claim_though_its_connections_are_ende
 def test_a_server_whose_disk_fails_is_unavailable(
     store: OpenStore[Any], wait_for: Callable[..., None], code: str
 ) -> None:
-    """It is no defect of the plugin that it can't read what it keeps, and what it can read is served."""
+    """Unreadable data is no defect of the plugin, and readable data is served."""
 
     def fail(db: Any) -> None:
         db.session.rows(f"DO $$ BEGIN RAISE EXCEPTION 'disk' USING ERRCODE = '{code}'; END $$")
@@ -240,10 +240,10 @@ def test_a_server_whose_disk_fails_is_unavailable(
     assert store.read(skus) == ["before"]
 
 
-def test_what_the_health_check_found_is_over_when_it_finds_nothing(
+def test_a_problem_found_by_the_health_check_ends_with_a_good_check(
     store: OpenStore[Any], postgresql: str, psycopg2: Any, wait_for: Any, told: list[dict[str, Any]]
 ) -> None:
-    """The log says once that the store can't be written, and once that it is well again, though nobody writes."""
+    """The log says once that the store can't be written, and once that it has recovered, even without writes."""
     name = urlsplit(postgresql).path[1:]
     end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
 
@@ -264,10 +264,10 @@ def test_what_the_health_check_found_is_over_when_it_finds_nothing(
         assert (said("the store can't be written"), said("the store is well again")) == (1, 1)
 
 
-def test_a_server_that_hangs_holds_nobody(
+def test_a_server_that_hangs_blocks_nobody_for_ever(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
 ) -> None:
-    """Operations that wait for its answer fail as unavailable in the end, and others at once or with the connecting."""
+    """Waiting operations fail as unavailable in the end, later ones at once or at their connection attempt."""
     config = replace(through_proxy, patience=0.2, statement_timeout=0.3, connect_timeout=2)
     store = opening(config, products)["catalog"]
     with ThreadPoolExecutor(4) as threads:
@@ -283,17 +283,17 @@ def test_a_server_that_hangs_holds_nobody(
 
 
 @pytest.mark.parametrize("hangs_after", [None, CLAIM], ids=["at once", "at the first query"])
-def test_a_connection_that_is_never_made_holds_nobody_for_longer_than_patience(
+def test_a_connection_attempt_ends_within_the_operations_time(
     opening: Callable[..., Stores],
     through_proxy: StoresConfig,
     products: Store,
     proxy: Proxy,
     hangs_after: bytes | None,
 ) -> None:
-    """A server that accepts it and never answers, as one that was stopped in its tracks, is given no more time."""
+    """A server that accepts a connection and never answers, as if suspended, gets no further time."""
     store = opening(replace(through_proxy, connect_timeout=600), products)["catalog"]
-    assert store._presence.opened is not None
-    store._presence.opened.sessions.pool.disconnect()
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.pool.disconnect()
     proxy.hang_after = hangs_after
     if hangs_after is None:
         proxy.hang()
@@ -306,10 +306,10 @@ def test_a_connection_that_is_never_made_holds_nobody_for_longer_than_patience(
             proxy.go_on()
 
 
-def test_a_host_starts_though_its_connection_is_lost_before_it_is_used(
+def test_a_host_starts_if_its_connection_is_lost_before_its_use(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
 ) -> None:
-    """It is one that could not be made, which is no failure of the plugin."""
+    """This counts like a failed connection, which is no failure of the plugin."""
     proxy.cut_after = CLAIM
     stores = opening(through_proxy, products)
     assert (stores.failures, stores["catalog"].state) == ({}, "unavailable")
@@ -317,10 +317,10 @@ def test_a_host_starts_though_its_connection_is_lost_before_it_is_used(
     wait_for(lambda: check(stores["catalog"]).up)
 
 
-def test_a_host_starts_without_its_server_and_migrates_when_it_is_there(
+def test_a_host_starts_without_its_server_and_migrates_later(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, wait_for: Any
 ) -> None:
-    """Unreachable is no failure of the plugin: the store opens with the first operation that can."""
+    """Being unreachable is no failure of the plugin: the first possible operation opens the store."""
     proxy.cut()
     stores = opening(through_proxy, products)
     assert stores.failures == {}
@@ -331,10 +331,10 @@ def test_a_host_starts_without_its_server_and_migrates_when_it_is_there(
     assert stores["catalog"].schema == 1
 
 
-def test_during_an_outage_operations_fail_without_asking_the_server(
+def test_operations_fail_at_once_during_an_outage(
     opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy
 ) -> None:
-    """Until the pause is over, nobody waits for a connection."""
+    """Until the pause is over, no operation tries to connect."""
     config = StoresConfig(folder=through_proxy.folder, url=through_proxy.url, pause=3600)
     store = opening(config, products)["catalog"]
     proxy.cut()
@@ -349,9 +349,7 @@ def test_during_an_outage_operations_fail_without_asking_the_server(
     assert proxy.attempts == before
 
 
-def test_the_answer_to_a_client_is_503_with_retry_after_and_nothing_internal(
-    store: OpenStore[Any], proxy: Proxy
-) -> None:
+def test_a_client_gets_503_with_retry_after_and_nothing_internal(store: OpenStore[Any], proxy: Proxy) -> None:
     """Neither host names nor the driver's words reach a client."""
     proxy.cut()
     with pytest.raises(Unavailable) as caught:
@@ -363,14 +361,14 @@ def test_the_answer_to_a_client_is_503_with_retry_after_and_nothing_internal(
     assert error.description == "The data store does not answer at the moment. Try again in a few seconds."
 
 
-def test_a_connection_that_the_server_has_not_seen_leave_yet_is_no_host(
+def test_a_connection_that_is_just_ending_is_no_host(
     store: OpenStore[Any], proxy: Proxy, postgresql: str, psycopg2: Any, wait_for: Callable[..., None]
 ) -> None:
-    """Who wants the store alone right after its host left is patient for a moment."""
+    """A claim on the store waits for a moment after its host has left."""
     asked = "SELECT 1 FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE '%pg_try_advisory_lock(%'"
 
     def claim() -> None:
-        with database_for("catalog", StoresConfig(folder=Path(), url=postgresql).of("catalog")).alone():
+        with database_for("catalog", StoresConfig(folder=Path(), url=postgresql).of("catalog")).exclusive_claim():
             pass
 
     proxy.hang()

@@ -1,4 +1,4 @@
-"""The lint of Pony queries, and the sources of every plugin here under it."""
+"""The lint rule for Pony queries, applied to the sources of every plugin here."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
         "count(p for p in P if 0 < p.a < 2)",
     ],
 )
-def test_what_pony_gets_wrong_is_found_with_its_line(query: str) -> None:
-    """Ternaries and chained comparisons, in generators and lambdas."""
+def test_queries_that_pony_gets_wrong_are_found_with_their_lines(query: str) -> None:
+    """These are ternaries and chained comparisons, in generators and lambdas."""
     assert [fault.line for fault in query_faults(f"from pony import orm\n\n{query}\n")] == [3]
 
 
@@ -36,13 +36,13 @@ def test_what_pony_gets_wrong_is_found_with_its_line(query: str) -> None:
     ],
     ids=["two comparisons", "decided outside", "no query", "no Pony"],
 )
-def test_what_is_right_is_let_through(source: str) -> None:
-    """Python outside of queries is nobody's business."""
+def test_correct_queries_are_accepted(source: str) -> None:
+    """Python outside of queries is not checked."""
     assert query_faults(source) == []
 
 
 def test_no_plugin_has_a_query_that_pony_gets_wrong() -> None:
-    """All sources that are kept here, the host's and this suite's own too."""
+    """All sources here are checked, including the host's and this suite's own."""
     sources = [path for folder in ("host", "plugins", "tests") for path in (ROOT / folder).rglob("*.py")]
     assert sources
     found = {str(path): query_faults(path.read_text(encoding="utf-8")) for path in sources}

@@ -1,4 +1,4 @@
-"""Stores that a host only reads: from a database that takes no writes, a file, or a folder, that takes none."""
+"""Stores of a read-only host: read-only databases, files and folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from plughost.stores import (
     purge,
     try_stores,
 )
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -38,7 +38,7 @@ NOBODY = 65534
 
 @pytest.fixture
 def config(config: StoresConfig, opening: Callable[..., Stores], products: Store) -> StoresConfig:
-    """Settings of a host that only reads a store with one product."""
+    """Settings of a read-only host, for a store with one product."""
     stores = opening(config, products)
     stores["catalog"].run(add, "before")
     stores.close()
@@ -47,7 +47,7 @@ def config(config: StoresConfig, opening: Callable[..., Stores], products: Store
 
 @pytest.fixture
 def takes_no_writes(config: StoresConfig, request: pytest.FixtureRequest) -> None:
-    """Let the database of these settings take no writes."""
+    """Make the database of these settings read-only."""
     if config.url is None:
         config.of("catalog").path.chmod(0o400)  # type: ignore[union-attr] # it is on SQLite
         return
@@ -58,7 +58,7 @@ def takes_no_writes(config: StoresConfig, request: pytest.FixtureRequest) -> Non
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that somebody else than root may look into."""
+    """A folder that users other than root may enter."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -66,10 +66,10 @@ def folder() -> Iterator[Path]:
 
 @pytest.mark.usefixtures("takes_no_writes")
 @pytest.mark.parametrize("entities", [True, False])
-def test_a_host_that_only_reads_is_ready_on_a_database_that_takes_no_writes(
+def test_a_read_only_host_is_ready_on_a_read_only_database(
     opening: Callable[..., Stores], config: StoresConfig, products: Store, *, entities: bool
 ) -> None:
-    """Its checks are up, reads are answered, and a refused write changes nothing of that."""
+    """Its checks are up, reads are answered, and a refused write doesn't change that."""
     store = opening(config, products if entities else replace(products, entities=None))["catalog"]
 
     def read() -> int:
@@ -82,10 +82,10 @@ def test_a_host_that_only_reads_is_ready_on_a_database_that_takes_no_writes(
     assert (check(store).up, store.state, read()) == (True, "open", 1)
 
 
-def test_a_refused_write_is_503_and_not_to_be_tried_again(
+def test_a_refused_write_is_503_without_retry_after(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """It is refused here where the database would take it, and in a few seconds, too."""
+    """The host refuses it even if the database would accept it, and always will."""
     store = opening(config, products)["catalog"]
     with pytest.raises(Unavailable) as refused:
         store.run(add, "lost")
@@ -94,10 +94,10 @@ def test_a_refused_write_is_503_and_not_to_be_tried_again(
     assert store.read(skus) == ["before"]
 
 
-def test_an_operation_that_writes_in_a_read_does_not(
+def test_an_operation_cannot_write_in_a_read(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """The connection itself takes no writes."""
+    """The connection itself is read-only."""
     store = opening(config, products)["catalog"]
     with pytest.raises(Exception, match=r"A read of the store catalog was about to write|read.only"):
         store.read(add, "lost")
@@ -109,10 +109,10 @@ def test_an_operation_that_writes_in_a_read_does_not(
     assert store.read(skus) == ["before"]
 
 
-def test_a_schema_that_is_behind_is_refused_and_left_as_it_is(
+def test_an_old_schema_is_refused_and_left_unchanged(
     opening: Callable[..., Stores], config: StoresConfig, declare: Declare
 ) -> None:
-    """The message says what it is, what it has to be, and who mends it; a trial says so, too."""
+    """The message has both versions and says who must migrate; a preview says so, too."""
     newer = declare(PRODUCTS, "DELETE FROM products;", entities=product_entities, tables=("products",))
     prepared = prepare_stores({"catalog-plugin": (newer,)}, config)
     for stores in (opening(config, newer), try_stores(prepared)):
@@ -124,18 +124,18 @@ def test_a_schema_that_is_behind_is_refused_and_left_as_it_is(
     assert (found.schema, found.rows, found.trouble) == (1, {"products": 1}, None)
 
 
-def test_a_store_that_is_only_read_is_not_purged(config: StoresConfig, products: Store) -> None:
-    """Nor restored, which asks for the same."""
+def test_a_read_only_store_is_not_purged(config: StoresConfig, products: Store) -> None:
+    """A restore is refused for the same reason."""
     store = prepare_stores({"catalog-plugin": (products,)}, config)["catalog"]
     with pytest.raises(SetupError, match=r"This host only reads the store catalog \(stores.read_only\): use one"):
         purge(store)
     assert statistics(store).rows == {"products": 1}
 
 
-def test_nothing_is_made_of_a_file_that_is_not_there(
+def test_a_missing_file_is_not_created(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, wait_for: Callable[..., None]
 ) -> None:
-    """The store is unavailable, and there as soon as somebody has put the file there."""
+    """The store is unavailable, and available as soon as somebody has put the file there."""
     store = opening(replace(sqlite_config, read_only=True), products)["catalog"]
     assert not check(store).up
     file = sqlite_config.of("catalog").path
@@ -149,7 +149,7 @@ def test_nothing_is_made_of_a_file_that_is_not_there(
 def test_a_reader_sees_what_a_writer_adds(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """Two hosts on one database: the one writes, and the other sees it at once."""
+    """Of two hosts on one database, one writes, and the other sees it at once."""
     reader = opening(config, products)["catalog"]
     assert reader.read(count) == 1
     writer = opening(replace(config, tuned={}), products)["catalog"]
@@ -157,10 +157,10 @@ def test_a_reader_sees_what_a_writer_adds(
     assert reader.read(skus) == ["before", "later"]
 
 
-def test_a_folder_that_takes_no_files_is_read(
+def test_a_read_only_folder_is_read(
     opening: Callable[..., Stores], products: Store, folder: Path, wait_for: Callable[..., None]
 ) -> None:
-    """As from a read-only mount; what somebody else changes there is seen, since what was read before is checked."""
+    """An example is a read-only mount; others' changes are seen, since cached pages are checked."""
     config = StoresConfig(folder=folder / "stores", patience=0.3, pause=0.01)
     stores = opening(config, products)
     stores["catalog"].run(add, "before")
@@ -168,7 +168,7 @@ def test_a_folder_that_takes_no_files_is_read(
     file = config.folder / "catalog.sqlite3"
     reading, tried = (prepare_stores({"plugin": (products,)}, replace(config, read_only=True)) for _ in range(2))
     store = reading["catalog"]
-    assert len(store.migrations) == len(tried["catalog"].migrations)  # read here: the other user may not
+    assert len(store.migrations) == len(tried["catalog"].migrations)  # read here, since the other user may not
     with closing(reading):
         with forbidden(config.folder, file):
             migrate_stores(reading).open()
@@ -178,16 +178,16 @@ def test_a_folder_that_takes_no_files_is_read(
         wait_for(lambda: check(store).up and store.read(skus) == ["after"])
 
 
-def test_a_folder_that_takes_no_files_is_not_read_beside_a_log(
+def test_a_read_only_folder_is_not_read_beside_a_log(
     opening: Callable[..., Stores], products: Store, folder: Path
 ) -> None:
-    """What was committed last is in the log, and can't be read without memory to share with its writer."""
+    """The last commits are in the log, which can't be read without memory shared with its writer."""
     config = StoresConfig(folder=folder / "stores", patience=0.3, pause=0.01)
     opening(config, products).close()
     file = config.folder / "catalog.sqlite3"
     file.with_name(f"{file.name}-wal").touch()
     reading = prepare_stores({"plugin": (products,)}, replace(config, read_only=True))
-    assert reading["catalog"].migrations  # read here: the other user may not
+    assert reading["catalog"].migrations  # read here, since the other user may not
     with closing(reading), forbidden(config.folder, file):
         migrate_stores(reading).open()
         assert not check(reading["catalog"]).up
@@ -195,7 +195,7 @@ def test_a_folder_that_takes_no_files_is_not_read_beside_a_log(
 
 @contextmanager
 def forbidden(*paths: Path) -> Iterator[None]:
-    """Let nothing be written to a file or folder, as somebody for whom this holds."""
+    """Make a file or folder read-only, as a user for whom this has an effect."""
     modes = [path.stat().st_mode for path in paths]
     me = os.geteuid()
     for path in paths:

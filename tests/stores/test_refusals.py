@@ -1,4 +1,4 @@
-"""What a database refuses for reasons of its own: no defect of a plugin, and what somebody has to mend is told."""
+"""Refusals by the database for its own reasons: they are no plugin's defect, and the operator learns what to do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from plughost.stores import (
     try_stores,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._looking import check, statistics
+from plughost.stores._inspection import check, statistics
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare
@@ -44,7 +44,7 @@ def administrator(postgresql: str, psycopg2: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def user(administrator: Any, postgresql: str) -> Iterator[str]:
-    """The name of a user who may do nothing yet."""
+    """The name of a user without any rights."""
     name = urlsplit(postgresql).path[1:]
     administrator.execute(f"CREATE ROLE {name} LOGIN")
     yield name
@@ -59,10 +59,10 @@ def users_config(postgresql: str, user: str, tmp_path: Path) -> StoresConfig:
     return StoresConfig(folder=tmp_path, url=url, patience=5, pause=0.01)
 
 
-def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
+def test_a_user_without_the_right_to_create_tables_fails_only_the_plugin(
     opening: Callable[..., Stores], users_config: StoresConfig, plain_products: Store
 ) -> None:
-    """From PostgreSQL 15 on, that is so until somebody grants it: the reason names the store and the schema."""
+    """This is the default from PostgreSQL 15 on; the reason names the store and the schema."""
     failures = opening(users_config, plain_products).failures
     assert isinstance(failures["catalog-plugin"], SetupError)
     assert str(failures["catalog-plugin"]) == (
@@ -79,7 +79,7 @@ def test_a_user_who_may_make_no_tables_fails_the_plugin_alone(
         ("ALL", "SEQUENCE products_id_seq"),
     ],
 )
-def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
+def test_a_revoked_privilege_is_reported_until_it_is_granted_again(
     opening: Callable[..., Stores],
     users_config: StoresConfig,
     *,
@@ -90,7 +90,7 @@ def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
     privilege: str,
     table: str,
 ) -> None:
-    """As after a restore by another user: readiness has the cause, and nobody restarts anything."""
+    """As after a restore by another user, readiness has the cause, and no restart is needed."""
     administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
     stores = opening(users_config, plain_products)
     store = stores["catalog"]
@@ -108,7 +108,7 @@ def test_a_privilege_that_was_taken_away_is_told_until_it_is_granted_again(
 
 
 @pytest.mark.parametrize("method", ["run", "single"])
-def test_a_policy_that_forbids_a_row_is_told(
+def test_a_policy_that_forbids_a_row_is_reported(
     opening: Callable[..., Stores],
     users_config: StoresConfig,
     *,
@@ -138,17 +138,17 @@ def test_a_policy_that_forbids_a_row_is_told(
 
 
 @pytest.mark.parametrize("code", ["XX000", "57000"], ids=["internal error", "intervention"])
-def test_an_error_of_the_server_itself_is_unavailable(
+def test_an_internal_error_of_the_server_is_unavailable(
     opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, code: str
 ) -> None:
-    """The plugin can't help that."""
+    """It is no defect of the plugin."""
     store = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"]
     for operation in (store.read, store.run):
         with pytest.raises(Unavailable, match="of its own"):
             operation(Session.rows, f"DO $$ BEGIN RAISE EXCEPTION 'of its own' USING ERRCODE = '{code}'; END $$")
 
 
-def test_who_may_make_no_table_does_not_take_room_for_granted(
+def test_without_the_right_to_create_tables_room_is_not_assumed(
     opening: Callable[..., Stores],
     users_config: StoresConfig,
     *,
@@ -157,7 +157,7 @@ def test_who_may_make_no_table_does_not_take_room_for_granted(
     plain_products: Store,
     told: list[dict[str, Any]],
 ) -> None:
-    """The health check can't see whether the disk is still full: the log takes nothing back before a write succeeds."""
+    """The check can't see whether the disk is still full: the log reports no recovery before a write succeeds."""
     administrator.execute(f"GRANT CREATE ON SCHEMA public TO {user}")
     with closing(opening(users_config, plain_products)) as stores:
         store = stores["catalog"]
@@ -174,7 +174,7 @@ def test_who_may_make_no_table_does_not_take_room_for_granted(
 def test_a_locked_index_of_the_log_is_busy(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
-    """SQLite itself waits ten seconds for it, whatever it is told, so its error is made here."""
+    """SQLite itself waits ten seconds for it, whatever its time-out, so the test raises the error."""
     store = opening(replace(sqlite_config, patience=0), plain_products)["catalog"]
 
     def locked(_: Session) -> None:
@@ -188,10 +188,10 @@ def test_a_locked_index_of_the_log_is_busy(
     assert check(store).up
 
 
-def test_what_postgresql_says_in_several_lines_is_told_in_one(
+def test_a_message_of_several_lines_is_reported_in_one(
     opening: Callable[..., Stores], postgresql: str, declare: Declare, tmp_path: Path
 ) -> None:
-    """A message of a log or a check is one line, which has the line of the statement, too."""
+    """A message in a log or a check is one line, which includes the line of the statement."""
     config = StoresConfig(folder=tmp_path, url=postgresql, patience=5, pause=0.01)
     failure = str(opening(config, declare("SELECT 1;\nCREATE  nonsense;")).failures["catalog-plugin"])
     assert failure.endswith('store catalog: syntax error at or near "nonsense"; LINE 2: CREATE nonsense;')

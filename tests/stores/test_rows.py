@@ -1,4 +1,4 @@
-"""Rows: operations of stores without entities, on each database."""
+"""Operations on rows, of stores without entities, on each database."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def store(opening: Callable[..., Stores], config: StoresConfig, plain_products: 
     return opening(config, plain_products)["catalog"]
 
 
-def test_rows_are_tuples_and_records_what_they_are_made_of(store: OpenStore[Session]) -> None:
-    """Values go in and come out, with question marks in SQL, whatever characters they hold."""
+def test_values_are_stored_as_tuples_and_records(store: OpenStore[Session]) -> None:
+    """They are returned unchanged, question marks in SQL included, whatever characters they have."""
     for sku in ("b", "a%?", "ä'\"\\"):
         store.single(add, sku, 2)
     assert store.read(skus) == ["a%?", "b", "ä'\"\\"]
@@ -61,7 +61,7 @@ def test_rows_are_tuples_and_records_what_they_are_made_of(store: OpenStore[Sess
     assert store.run(Session.change, "UPDATE products SET stock = stock + ?", 1) == 3
 
 
-def test_an_operation_that_raises_is_undone(store: OpenStore[Session]) -> None:
+def test_an_operation_that_raises_is_rolled_back(store: OpenStore[Session]) -> None:
     """All statements of `run` are one transaction."""
 
     def add_and_fail(session: Session) -> None:
@@ -78,7 +78,7 @@ def test_an_operation_that_raises_is_undone(store: OpenStore[Session]) -> None:
 
 @pytest.mark.parametrize("write", [add, lambda session, sku: session.change("DELETE FROM products WHERE sku = ?", sku)])
 def test_a_read_that_writes_is_refused_by_the_database(store: OpenStore[Session], write: Callable[..., Any]) -> None:
-    """Whatever the SQL says, a read keeps nothing, and says what to use."""
+    """Whatever the SQL says, a read stores nothing, and the error says what to use."""
     store.single(add, "a")
     with pytest.raises(MisusedStore, match="use run"):
         store.read(write, "b" if write is add else "a")
@@ -86,14 +86,14 @@ def test_a_read_that_writes_is_refused_by_the_database(store: OpenStore[Session]
 
 
 def test_a_single_operation_is_one_statement(store: OpenStore[Session]) -> None:
-    """A second one is refused, since the first is committed by then."""
+    """A second one is refused, since the first is committed already."""
     with pytest.raises(MisusedStore, match="one statement"):
         store.single(lambda session: [add(session, "a"), add(session, "b")])
     assert store.read(skus) == ["a"]
 
 
-def test_a_session_is_of_no_use_after_its_operation(store: OpenStore[Session]) -> None:
-    """Neither one that read nor one that wrote can be used on."""
+def test_a_session_is_unusable_after_its_operation(store: OpenStore[Session]) -> None:
+    """This holds for a session that read and for one that wrote."""
     kept: list[Session] = []
     store.read(kept.append)
     store.run(kept.append)
@@ -105,27 +105,27 @@ def test_a_session_is_of_no_use_after_its_operation(store: OpenStore[Session]) -
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, -(2**63) - 1, Decimal("NaN"), Decimal("Infinity")])
-def test_what_no_column_can_hold_is_a_value_error(store: OpenStore[Session], value: Any) -> None:
-    """The same on each database, whether it is stored or looked for."""
+def test_a_value_that_no_column_can_hold_is_a_value_error(store: OpenStore[Session], value: Any) -> None:
+    """The error is the same on each database, whether the value is stored or searched for."""
     with pytest.raises(ValueError):
         store.read(Session.rows, "SELECT 1 FROM products WHERE sku = ?", value)
     with pytest.raises(ValueError):
         store.single(Session.change, "UPDATE products SET sku = ?", value)
 
 
-def test_decimals_and_moments_can_be_kept(store: OpenStore[Session]) -> None:
-    """SQLite keeps them as numbers and text, of which both databases make the same again."""
+def test_decimals_and_times_can_be_stored(store: OpenStore[Session]) -> None:
+    """SQLite stores them as numbers and text, and both databases return the same values."""
     moment = datetime(2026, 11, 22, 1, 2, 3)
     store.run(Session.insert, "INSERT INTO products (sku, price, stock) VALUES (?, ?, 1)", "a", Decimal("0.1"))
     (price, found) = store.read(Session.row, "SELECT price, CAST(? AS VARCHAR(40)) FROM products", moment) or ()
     assert (Decimal(str(price)).normalize(), datetime.fromisoformat(found)) == (Decimal("0.1"), moment)
 
 
-def test_racing_single_statements_are_each_kept_or_refused(
+def test_concurrent_single_statements_are_each_stored_or_refused(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """Statements that share a commit fail each for itself."""
-    # Patient, since twelve that share five connections to a slow disk rightly find it busy soon.
+    """Statements that share a commit fail independently."""
+    # With patience, since twelve threads with five connections to a slow disk soon find it busy.
     store: OpenStore[Session] = opening(replace(config, patience=60), plain_products)["catalog"]
 
     def create(number: int) -> int | None:
@@ -140,10 +140,10 @@ def test_racing_single_statements_are_each_kept_or_refused(
     assert len(store.read(skus)) == 30
 
 
-def test_single_statements_that_wait_share_a_commit(
+def test_waiting_single_statements_share_a_commit(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
-    """Those that queue behind a transaction are committed together: the file sees one commit for all."""
+    """Statements that queue behind a transaction are committed together: the file has one commit for all."""
     store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     store.single(add, "zero")
     log = sqlite_config.folder / "catalog.sqlite3-wal"
@@ -160,7 +160,7 @@ def test_single_statements_that_wait_share_a_commit(
         holding = threads.submit(store.run, hold)
         assert holds.wait(30)
         together = [threads.submit(store.single, add, f"sku {number}") for number in range(8)]
-        while len(store._presence.opened.sessions.writer.turns.queue) < 8:  # type: ignore[union-attr]  # it is SQLite, and open
+        while len(store._availability.handle.sessions.writer.slots.queue) < 8:  # type: ignore[union-attr]  # it is SQLite, and open
             threading.Event().wait(0.001)
         go_on.set()
         holding.result()
@@ -170,10 +170,10 @@ def test_single_statements_that_wait_share_a_commit(
     assert frames < 2 * 8, "each commit writes a page of the table and one of its index at least"
 
 
-def test_a_writer_waits_as_long_as_it_says(
+def test_a_writer_waits_as_long_as_it_is_allowed_to(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
 ) -> None:
-    """A row or file that somebody holds is waited for once: the operation is not begun again afterwards."""
+    """A locked row or file is waited for once: the operation is not repeated afterwards."""
     store: OpenStore[Session] = opening(config, plain_products)["catalog"]
     store.single(add, "a")
     attempts: list[int] = []
@@ -204,7 +204,7 @@ def test_a_writer_waits_as_long_as_it_says(
 def test_a_wait_for_another_process_is_counted(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
 ) -> None:
-    """On SQLite, who waits for the file's lock is seen as who waits in the queue of this process."""
+    """On SQLite, a wait for the file's lock counts like a wait in this process's queue."""
     store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
     with closing(sqlite3.connect(sqlite_config.folder / "catalog.sqlite3", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -217,7 +217,7 @@ def test_a_wait_for_another_process_is_counted(
 def test_entities_and_rows_share_a_transaction(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """`db.session` sees what the entities changed, and both are undone together."""
+    """`db.session` sees the entities' changes, and both are rolled back together."""
     store: OpenStore[Any] = opening(config, products)["catalog"]
 
     def both(db: Any, *, fail: bool) -> list[Any]:
@@ -236,8 +236,8 @@ def test_entities_and_rows_share_a_transaction(
         store.read(lambda db: db.session.change("DELETE FROM products"))
 
 
-def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore[Session]) -> None:
-    """On PostgreSQL the rest of the transaction is refused; on SQLite the statement alone is undone."""
+def test_a_swallowed_error_leaves_nothing_half_stored(store: OpenStore[Session]) -> None:
+    """On PostgreSQL the rest of the transaction is refused; on SQLite only the statement is rolled back."""
 
     def swallow(session: Session) -> None:
         add(session, "a")
@@ -253,10 +253,10 @@ def test_an_error_that_an_operation_swallows_keeps_nothing_half(store: OpenStore
         assert store.read(skus) == []
 
 
-def test_an_operation_may_go_on_after_it_undid_what_it_wrote(
+def test_an_operation_may_continue_after_its_own_rollback(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """What comes after Pony's `rollback` is a transaction again, and is kept."""
+    """After Pony's `rollback`, a new transaction begins, and is stored."""
     store: OpenStore[Any] = opening(config, products)["catalog"]
 
     def undo_one(db: Any) -> None:
@@ -269,7 +269,7 @@ def test_an_operation_may_go_on_after_it_undid_what_it_wrote(
 
 
 def test_pony_is_imported_only_for_entities(tmp_path: Any, plain_products: Store) -> None:
-    """A host whose stores have none does without it."""
+    """A host whose stores have no entities runs without it."""
     folder = plain_products.migrations
     code = f"""
 import sys

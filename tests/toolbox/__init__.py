@@ -1,1 +1,1 @@
-"""Tests of what the host offers around requests: rate limits, CORS, compression, security headers."""
+"""Tests of the host's middleware: rate limits, CORS, compression, security headers."""

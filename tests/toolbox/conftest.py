@@ -1,4 +1,4 @@
-"""Hosts with a small plugin that uses the toolbox, and a Redis server of the tests' own."""
+"""Hosts with a small plugin that uses the toolbox, and a private Redis server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Note:
-    """A resource that answers, streams, fails and says who asks."""
+    """A resource that answers, streams, fails and shows the principal."""
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Answer."""
@@ -41,7 +41,7 @@ class NotesPlugin:
     """A plugin with a rate limit."""
 
     def __init__(self, limit: str | None = "3/hour", name: str = "notes", resource: object = None) -> None:
-        """Take the limit, the name and, instead of `Note`, what answers."""
+        """Store the limit, the name and, instead of `Note`, the resource."""
         self.limit = limit
         self.name = name
         self.resource = resource or Note()
@@ -65,15 +65,15 @@ class NotesPlugin:
 
 
 class TokensPlugin:
-    """An authenticator: a token is a user's name, and `bad` is none."""
+    """An authenticator: a token is a user's name, and `bad` is invalid."""
 
     @hookimpl
     def register_authenticator(self, context: PluginContext[Any]) -> Callable[[Request], Principal | None]:
-        """Name the user."""
+        """Return the function that authenticates."""
         return self.principal
 
     def principal(self, req: Request) -> Principal | None:
-        """Return who a token names."""
+        """Return the principal of a token."""
         name = (req.auth or "").removeprefix("Bearer ")
         if name == "bad":
             raise falcon.HTTPUnauthorized(challenges=['Bearer realm="tokens", error="invalid_token"'])
@@ -90,7 +90,7 @@ def notes_host(*plugins: NotesPlugin, **settings: Any) -> Iterator[RunningHost]:
 
 
 class PrivateRedis:
-    """A Redis server on a port of its own, which comes and goes.
+    """A Redis server on its own port, which can be stopped and started.
 
     Attributes:
         port: Its TCP port.
@@ -105,7 +105,7 @@ class PrivateRedis:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def start(self) -> None:
@@ -114,7 +114,7 @@ class PrivateRedis:
         wait_for(self._answers)
 
     def stop(self) -> None:
-        """Kill it, and wait until it is gone."""
+        """Kill it, and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -130,7 +130,7 @@ class PrivateRedis:
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for a condition, and fail the test where it never comes true."""
+    """Wait for a condition, or fail the test."""
     give_up = time.monotonic() + seconds
     pause = threading.Event()
     while not condition():
@@ -140,7 +140,7 @@ def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
 
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[PrivateRedis]:
-    """A Redis server that runs."""
+    """A running Redis server."""
     pytest.importorskip("redis", reason="rate limits in Redis are not tested: the package redis is not installed")
     program = shutil.which("redis-server")
     if program is None:

@@ -1,4 +1,4 @@
-"""Compression: what the client reads, where it is worth it, and nothing that must stay as it is."""
+"""Compression: only for clients that accept it, and only of bodies that are worth it and may be changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 
-from plughost._apps.compression import _choose, _Stream, zstd
+from plughost._apps.compression import _choose_encoding, _CompressedStream, zstd
 from plughost._runtime.generation import GenerationRefused
-from plughost._runtime.optional import ZSTD, LibraryError, optional
+from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 
 from .conftest import NotesPlugin, notes_host
 
@@ -31,7 +31,7 @@ BOTH = ["zstd", "gzip"]
 def has_zstd() -> bool:
     """Tell whether Zstandard can be tested here."""
     try:
-        optional(ZSTD, extra="compression")
+        import_optional(ZSTD, extra="compression")
     except LibraryError:
         return False
     return True
@@ -41,10 +41,10 @@ needs_zstd = pytest.mark.skipif(not has_zstd(), reason="zstd is not tested: plug
 
 
 class Responder:
-    """A resource that answers as a test says."""
+    """A resource that calls the test's function."""
 
     def __init__(self, respond: Callable[[Request, falcon.Response], None]) -> None:
-        """Take the test's function."""
+        """Store the test's function."""
         self._respond = respond
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -74,7 +74,7 @@ def get(client: httpx.Client, accept: str, path: str = "/notes?size=5000", **hea
 
 
 def test_by_default_nothing_is_compressed() -> None:
-    """The setting is off, and costs nothing but the bytes."""
+    """The setting is off by default."""
     with client_of(encodings=[]) as client:
         answer, _ = get(client, "gzip, zstd")
         assert "Content-Encoding" not in answer.headers
@@ -83,7 +83,7 @@ def test_by_default_nothing_is_compressed() -> None:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_body_is_gzipped_for_who_reads_it(scheme: str) -> None:
-    """The same JSON comes out, in fewer bytes; caches are told; who doesn't ask gets it plain."""
+    """It decompresses to the same JSON, `Vary` tells caches, and other clients get the plain body."""
     with client_of(scheme=scheme) as client:
         plain, body = get(client, "identity")
         answer, compressed = get(client, "gzip")
@@ -96,8 +96,8 @@ def test_a_body_is_gzipped_for_who_reads_it(scheme: str) -> None:
 
 
 @needs_zstd
-def test_zstd_is_served_where_set() -> None:
-    """A client that reads both gets the one that the settings prefer."""
+def test_zstd_is_served_where_the_settings_prefer_it() -> None:
+    """A client that accepts both gets the preferred encoding."""
     with client_of(encodings=BOTH) as client:
         _, body = get(client, "identity")
         answer, compressed = get(client, "gzip, zstd")
@@ -125,11 +125,11 @@ def test_zstd_is_served_where_set() -> None:
 )
 def test_accept_encoding_decides(accept: str, chosen: str | None) -> None:
     """Qualities and the star count as RFC 9110 has them."""
-    assert _choose(accept, ("zstd", "gzip")) == chosen
+    assert _choose_encoding(accept, ("zstd", "gzip")) == chosen
 
 
 def test_errors_are_compressed_as_well_and_short_bodies_are_not() -> None:
-    """Size decides, not success."""
+    """The size decides, not the status."""
     with client_of() as client:
         assert "Content-Encoding" not in get(client, "gzip", "/notes?size=10")[0].headers
     with client_of(minimum_size=10) as client:
@@ -139,7 +139,7 @@ def test_errors_are_compressed_as_well_and_short_bodies_are_not() -> None:
 
 
 def test_head_is_get_without_the_body() -> None:
-    """HEAD tells the encoding and the length that GET has."""
+    """HEAD has the encoding and the length of GET."""
     with client_of() as client:
         answer, body = get(client, "gzip")
         head = client.head("/notes?size=5000", headers={"Accept-Encoding": "gzip"})
@@ -151,10 +151,10 @@ def test_head_is_get_without_the_body() -> None:
 
 @pytest.mark.parametrize("encoding", ["gzip", pytest.param("zstd", marks=needs_zstd)])
 def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
-    """What is sent for a part is enough to read that part; the source is closed at the end."""
+    """Each part can be decompressed as soon as it is sent; the source is closed at the end."""
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
-    stream = _Stream(source, encoding)
+    stream = _CompressedStream(source, encoding)
     decompressor = zlib.decompressobj(31) if encoding == "gzip" else zstd().ZstdDecompressor()
     read = [decompressor.decompress(sent) for sent in stream]
     assert read == [*(part for part in parts if part), b""]
@@ -164,12 +164,12 @@ def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
 
 
 class Source(io.BytesIO):
-    """A stream of parts, which knows whether it was closed."""
+    """A stream of parts, which records whether it was closed."""
 
     read = None  # type: ignore[assignment] # so that it is a stream of parts, not a file
 
     def __init__(self, parts: list[bytes]) -> None:
-        """Take the parts."""
+        """Store the parts."""
         super().__init__()
         self._parts = parts
 
@@ -178,8 +178,8 @@ class Source(io.BytesIO):
 
 
 @pytest.mark.parametrize("as_file", [True, False])
-def test_a_streamed_body_arrives_whole(as_file: bool) -> None:
-    """A generator's and a file's content come out as they went in, without the length of the plain body."""
+def test_a_streamed_body_arrives_complete(as_file: bool) -> None:
+    """A generator's and a file's content are unchanged, without the length of the plain body."""
     content = b"a line of text\n" * 20_000
 
     def respond(req: Request, resp: falcon.Response) -> None:
@@ -207,8 +207,8 @@ def test_a_streamed_body_arrives_whole(as_file: bool) -> None:
     ],
     ids=str,
 )
-def test_what_is_encoded_secret_or_not_to_be_changed_is_left_alone(headers: dict[str, str]) -> None:
-    """Pictures, answers with secrets, parts and what is compressed already go out as they are."""
+def test_encoded_secret_or_unchangeable_bodies_are_left_alone(headers: dict[str, str]) -> None:
+    """Pictures, answers with secrets, ranges and compressed bodies are sent unchanged."""
 
     def respond(req: Request, resp: falcon.Response) -> None:
         resp.data = b"x" * 5000
@@ -222,7 +222,7 @@ def test_what_is_encoded_secret_or_not_to_be_changed_is_left_alone(headers: dict
 
 
 def test_each_encoding_has_an_entity_tag_that_works_in_conditions() -> None:
-    """A compressed answer has a tag of its own; sent back, it is known, and a 304 repeats it."""
+    """A compressed answer has its own tag; a condition with it matches, and a 304 repeats it."""
 
     def respond(req: Request, resp: falcon.Response) -> None:
         resp.etag = "v1"
@@ -247,7 +247,7 @@ def test_each_encoding_has_an_entity_tag_that_works_in_conditions() -> None:
 
 
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Zstandard needs the extra below Python 3.14, and who lacks it is told its name."""
+    """Zstandard needs the extra below Python 3.14, and the error names it."""
     monkeypatch.setitem(sys.modules, ZSTD, None)
     with pytest.raises(GenerationRefused, match=r"plughost\[compression\]"), client_of(encodings=["zstd"]):
         pass

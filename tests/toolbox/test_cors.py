@@ -1,4 +1,4 @@
-"""CORS: which web pages of other origins may use a site."""
+"""CORS: pages of which other origins may use a site."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def client_of(limit: str | None = None, **cors: Any) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_without_settings_no_other_origin_is_let_in() -> None:
-    """The default sends nothing of CORS, and an OPTIONS is an ordinary one."""
+def test_by_default_no_other_origin_is_allowed() -> None:
+    """There are no header fields of CORS, and OPTIONS is an ordinary request."""
     with client_of() as client:
         for answer in (client.get("/notes", headers={"Origin": APP}), client.options("/notes", headers=PREFLIGHT)):
             assert not any(name.startswith("access-control") for name in answer.headers)
@@ -38,7 +38,7 @@ def test_without_settings_no_other_origin_is_let_in() -> None:
 
 
 def test_an_allowed_page_reads_answers_and_errors_alike() -> None:
-    """Every answer to its origin says so, and which headers it may read; caches are told to keep origins apart."""
+    """Every answer to an allowed origin says so, with the readable headers; Vary makes caches separate origins."""
     with client_of("100/hour", origins=[APP], expose=["X-Own"]) as client:
         for path, status in (("/notes", 200), ("/notes/nothing", 404), ("/elsewhere", 404)):
             answer = client.get(path, headers={"Origin": APP})
@@ -52,7 +52,7 @@ def test_an_allowed_page_reads_answers_and_errors_alike() -> None:
 
 
 def test_a_preflight_is_answered_and_not_counted() -> None:
-    """It has no body, no credentials and no part in a rate limit."""
+    """It has no body and no credentials, and doesn't count for a rate limit."""
     with client_of("1/hour", origins=[APP], max_age=60) as client:
         for _ in range(3):
             answer = client.options("/notes", headers=PREFLIGHT)
@@ -67,8 +67,8 @@ def test_a_preflight_is_answered_and_not_counted() -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example.org", "https://app.example.org.evil.org", "null", "http://app.example.org"]
 )
-def test_another_page_is_told_nothing(origin: str) -> None:
-    """An origin that is not in the settings gets no header that lets it in, preflight or not."""
+def test_another_page_gets_no_permission(origin: str) -> None:
+    """An origin that is not in the settings gets no header that allows it, preflight or not."""
     with client_of(origins=[APP]) as client:
         for answer in (
             client.get("/notes", headers={"Origin": origin}),
@@ -78,8 +78,8 @@ def test_another_page_is_told_nothing(origin: str) -> None:
             assert "Origin" in answer.headers["Vary"]
 
 
-def test_an_answer_without_an_origin_is_cached_for_none() -> None:
-    """A shared cache must not give a page the answer that was made for no page."""
+def test_an_answer_without_an_origin_varies_by_origin() -> None:
+    """A shared cache must not send it to a page of another origin."""
     with client_of(origins=[APP]) as client:
         answer = client.get("/notes")
         assert "Origin" in answer.headers["Vary"]
@@ -87,10 +87,10 @@ def test_an_answer_without_an_origin_is_cached_for_none() -> None:
 
 
 class Varies:
-    """A resource that says itself what its answer depends on."""
+    """A resource with its own Vary."""
 
     def __init__(self, vary: str) -> None:
-        """Say this."""
+        """Store the value."""
         self.vary = vary
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
@@ -100,15 +100,15 @@ class Varies:
 
 
 @pytest.mark.parametrize("vary", ["Origin", "Accept, origin", "X-Origin"])
-def test_what_a_plugin_says_of_the_origin_is_not_said_again(vary: str) -> None:
-    """`Vary` names Origin once, whoever lets pages in beside the settings; a name that only looks like it is none."""
+def test_vary_names_origin_once(vary: str) -> None:
+    """This holds if the resource names it, too; a field name that only looks similar doesn't count."""
     sites = {"main": {"cors": {"origins": [APP]}}}
     with notes_host(NotesPlugin(None, resource=Varies(vary)), sites=sites) as host, host.client() as client:
         named = client.get("/notes").headers["Vary"].lower().split(", ")
     assert named.count("origin") == 1
 
 
-def test_all_origins_are_let_in_without_credentials() -> None:
+def test_all_origins_are_allowed_without_credentials() -> None:
     """A star is answered by a star, which caches may share."""
     with client_of(origins=["*"]) as client:
         answer = client.get("/notes", headers={"Origin": "https://anybody.example"})
@@ -118,7 +118,7 @@ def test_all_origins_are_let_in_without_credentials() -> None:
 
 
 def test_credentials_are_allowed_to_named_origins() -> None:
-    """Pages may send cookies where the settings say so."""
+    """Pages may send cookies if the settings say so."""
     with client_of(origins=[APP], credentials=True) as client:
         for answer in (client.get("/notes", headers={"Origin": APP}), client.options("/notes", headers=PREFLIGHT)):
             assert answer.headers["Access-Control-Allow-Credentials"] == "true"
@@ -136,7 +136,7 @@ def test_credentials_are_allowed_to_named_origins() -> None:
         {"origins": ["null"]},
     ],
 )
-def test_settings_that_are_unsafe_or_can_never_match_are_refused(settings: dict[str, Any]) -> None:
-    """A star with credentials lets any page act as the user; a malformed origin would silently let nobody in."""
+def test_unsafe_or_useless_settings_are_refused(settings: dict[str, Any]) -> None:
+    """A star with credentials lets any page act as the user; a malformed origin would silently match none."""
     with pytest.raises(ValidationError):
         CORSSettings(**settings)

@@ -1,4 +1,4 @@
-"""The rate limit that a plugin declares, on a real host."""
+"""A plugin's declared rate limit, on a real host."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def client() -> Iterator[httpx.Client]:
 
 
 def remaining(answer: httpx.Response) -> str:
-    """Return how many requests an answer says are left."""
+    """Return the number of remaining requests according to an answer."""
     assert answer.headers["RateLimit-Limit"] == "3"
     assert 1 <= int(answer.headers["RateLimit-Reset"]) <= 3600
     return answer.headers["RateLimit-Remaining"]
 
 
 def test_one_request_too_many_is_429_in_the_plugin_s_format(client: httpx.Client) -> None:
-    """Three are let in and told how many are left; the fourth is told when to come back."""
+    """Three are accepted with the number of remaining ones; the fourth says when to come back."""
     responses = [client.get("/notes") for _ in range(4)]
     assert [answer.status_code for answer in responses] == [200, 200, 200, 429]
     assert [remaining(answer) for answer in responses] == ["2", "1", "0", "0"]
@@ -38,8 +38,8 @@ def test_one_request_too_many_is_429_in_the_plugin_s_format(client: httpx.Client
     assert (refused.json()["title"], refused.json()["status"]) == ("Too Many Requests", 429)
 
 
-def test_the_current_draft_s_fields_say_the_same(client: httpx.Client) -> None:
-    """RateLimit-Policy names quota and window, RateLimit what is left and when it ends, as structured fields."""
+def test_the_current_drafts_fields_are_equivalent(client: httpx.Client) -> None:
+    """RateLimit-Policy has quota and window, RateLimit the remainder and its end, as structured fields."""
     for _ in range(4):
         headers = client.get("/notes").headers
         assert headers["RateLimit-Policy"] == '"requests";q=3;w=3600'
@@ -59,17 +59,17 @@ def test_the_current_draft_s_fields_say_the_same(client: httpx.Client) -> None:
         ("OPTIONS", "/notes", {}, 200),
     ],
 )
-def test_every_answer_counts_and_tells(
+def test_every_answer_counts_and_has_the_fields(
     client: httpx.Client, method: str, path: str, options: dict[str, Any], status: int
 ) -> None:
-    """An error of the host's own is a request as any other."""
+    """An error of the host itself counts like any request."""
     answer = client.request(method, path, **options)
     assert (answer.status_code, remaining(answer)) == (status, "2")
     assert remaining(client.get("/notes")) == "1"
 
 
 def test_users_are_counted_by_name_and_others_by_address(client: httpx.Client) -> None:
-    """A user has the whole limit, whoever else is behind the same address; a bad token makes no user."""
+    """A user has the whole limit, whoever shares the address; a bad token makes no user."""
     for name in ("ann", "bob"):
         headers = {"Authorization": f"Bearer {name}"}
         assert [client.get("/notes", headers=headers).status_code for _ in range(4)] == [200, 200, 200, 429]
@@ -77,22 +77,22 @@ def test_users_are_counted_by_name_and_others_by_address(client: httpx.Client) -
     assert remaining(client.get("/notes", headers={"Authorization": "Bearer bad"})) == "1"
 
 
-def test_an_address_that_nobody_vouches_for_is_not_believed(client: httpx.Client) -> None:
-    """Without a trusted proxy, a forwarded address buys no further requests."""
+def test_a_forwarded_address_without_a_trusted_proxy_is_ignored(client: httpx.Client) -> None:
+    """It gives a client no further requests."""
     responses = [client.get("/notes", headers={"X-Forwarded-For": f"192.0.2.{number}"}) for number in range(4)]
     assert responses[-1].status_code == 429
 
 
-def test_behind_a_trusted_proxy_clients_are_told_apart() -> None:
-    """The address that a trusted proxy names counts."""
+def test_clients_behind_a_trusted_proxy_are_distinguished() -> None:
+    """The address that the proxy names counts."""
     with notes_host(NotesPlugin(), trusted_proxies=["127.0.0.1/32"]) as host, host.client() as client:
         first = [client.get("/notes", headers={"X-Forwarded-For": "192.0.2.1"}) for _ in range(4)]
         assert first[-1].status_code == 429
         assert remaining(client.get("/notes", headers={"X-Forwarded-For": "192.0.2.2"})) == "2"
 
 
-def test_a_client_is_the_same_whatever_port_a_proxy_names() -> None:
-    """Some proxies add the client's port, another one for each connection; it makes neither a new client nor none."""
+def test_the_port_that_a_proxy_names_is_ignored() -> None:
+    """Some proxies add the client's port, which changes with each connection."""
     with notes_host(NotesPlugin(), trusted_proxies=["127.0.0.1/32"]) as host, host.client() as client:
         left = [
             remaining(client.get("/notes", headers={"X-Forwarded-For": address}))
@@ -101,8 +101,8 @@ def test_a_client_is_the_same_whatever_port_a_proxy_names() -> None:
         assert left == ["2", "1", "0", "2"]
 
 
-def test_plugins_are_counted_apart() -> None:
-    """What a client asks of one plugin takes nothing from another's limit."""
+def test_plugins_are_counted_separately() -> None:
+    """Requests to one plugin don't count for another's limit."""
     with notes_host(NotesPlugin(), NotesPlugin(name="other")) as host, host.client() as client:
         assert [remaining(client.get(path)) for path in ("/notes", "/other", "/notes")] == ["2", "2", "1"]
 
@@ -115,15 +115,15 @@ def test_both_listeners_count_together() -> None:
 
 
 def test_an_unchanged_plugin_keeps_its_counts_over_a_reload() -> None:
-    """Reloading gives nobody a fresh limit."""
+    """A reload resets no limit."""
     with notes_host(NotesPlugin()) as host, host.client() as client:
         assert remaining(client.get("/notes")) == "2"
         host.host.reload()
         assert remaining(client.get("/notes")) == "1"
 
 
-def test_changed_settings_of_limits_reach_plugins_that_nothing_else_happened_to() -> None:
-    """They are asked anew, and count where the new settings say."""
+def test_changed_settings_of_limits_reach_unchanged_plugins() -> None:
+    """Their hooks are called again, and they count as the new settings say."""
     with notes_host(NotesPlugin()) as host, host.client() as client:
         assert remaining(client.get("/notes")) == "2"
         file = host.host.settings.file

@@ -1,4 +1,4 @@
-"""Counting in memory: exact, and bounded whoever asks."""
+"""Counting in memory: exact, and bounded for any number of clients."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from plughost.ratelimits import Limit, RateLimits, network_of
 from plughost.ratelimits._memory import MemoryWindows
 
 
-def test_hits_of_many_threads_are_counted_once_each() -> None:
-    """However threads meet, no two hits make the same count, and none is lost."""
+def test_hits_of_many_threads_are_counted_exactly() -> None:
+    """No two concurrent hits have the same count, and none is lost."""
     windows = MemoryWindows(3600)
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(lambda _: windows.hit("client")[0], range(4000)))
@@ -21,7 +21,7 @@ def test_hits_of_many_threads_are_counted_once_each() -> None:
 
 
 def test_a_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After its time a client starts again from nothing, and the old window is forgotten."""
+    """After it a client starts from zero, and the old window is dropped."""
     windows = MemoryWindows(60)
     assert [windows.hit("a")[0], windows.hit("a")[0], windows.look("a")[0]] == [1, 2, 2]
     later = time.monotonic() + 61
@@ -32,7 +32,7 @@ def test_a_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_is_bounded_against_any_number_of_clients() -> None:
-    """Past the most that are kept the oldest is forgotten, and whoever still asks is counted on."""
+    """Beyond the maximum, the oldest key is dropped, and active clients are still counted."""
     windows = MemoryWindows(3600, max_keys=100)
     for number in range(1000):
         windows.hit(f"client {number}")
@@ -41,8 +41,8 @@ def test_memory_is_bounded_against_any_number_of_clients() -> None:
     assert windows.hit("client 0")[0] == 1
 
 
-def test_a_client_that_comes_back_does_not_outlive_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A window that was renewed stands behind older ones, so that those are forgotten first."""
+def test_a_returning_client_does_not_outlive_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A renewed window moves behind older ones, which are dropped first."""
     windows = MemoryWindows(60, max_keys=2)
     windows.hit("a")
     start = time.monotonic()
@@ -53,16 +53,16 @@ def test_a_client_that_comes_back_does_not_outlive_its_window(monkeypatch: pytes
     assert [windows.look(key)[0] for key in "abc"] == [1, 0, 1]
 
 
-def test_keys_of_any_length_are_kept_short() -> None:
-    """Megabytes of a made-up name, or a lone surrogate, are counted as any other key."""
+def test_long_keys_are_shortened() -> None:
+    """A name of megabytes or a lone surrogate is counted like any other key."""
     counter = RateLimits().counter("test/keys", "2/hour")
     for key in ("x" * 1_000_000, "\ud800"):
         assert [counter.hit(key).exceeded for _ in range(3)] == [False, False, True]
     assert max(len(key) for key in counter._memory._windows) == 64
 
 
-def test_usage_tells_what_is_left() -> None:
-    """Looking counts nothing; what is left never falls below zero; the end is within the window."""
+def test_usage_shows_the_remainder() -> None:
+    """Reading counts nothing; the remainder is never negative; the end is within the window."""
     counter = RateLimits().counter("test/usage", "2/minute")
     assert counter.look("a").remaining == 2
     usages = [counter.hit("a") for _ in range(3)]
@@ -83,8 +83,8 @@ def test_usage_tells_what_is_left() -> None:
         ("unix:", "unix:"),
     ],
 )
-def test_one_customer_s_addresses_count_together(address: str, network: str) -> None:
-    """A /64 of IPv6 is one client, IPv4 is the same in either notation, and what is no address is a client too."""
+def test_addresses_of_one_customer_count_together(address: str, network: str) -> None:
+    """A /64 of IPv6 is one client, IPv4 is the same in both notations, and any other text is a client, too."""
     assert network_of(address) == network
 
 
@@ -93,8 +93,8 @@ class _Settings(BaseModel):
 
 
 @pytest.mark.parametrize("text", ["", "often", "0/minute", "-1/minute", "5/minute;3/second", "5/fortnight"])
-def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
-    """A limit is one amount per time, and allows something."""
+def test_a_meaningless_limit_is_refused(text: str) -> None:
+    """A limit is one amount per time, and allows at least one."""
     with pytest.raises(ValidationError, match="such as 100/minute or 5 per 2 hours, not "):
         _Settings(limit=text)
     with pytest.raises(ValueError, match="the limit of the counter test/default must be one limit"):
@@ -102,13 +102,13 @@ def test_a_limit_that_makes_no_sense_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["100/minute", "5 per 2 hours", "1/second"])
-def test_a_limit_is_written_as_the_library_has_it(text: str) -> None:
-    """What `limits` parses is taken."""
+def test_a_limit_has_the_syntax_of_the_library(text: str) -> None:
+    """Any text that `limits` parses is accepted."""
     assert _Settings(limit=text).limit == text
 
 
-def test_a_clock_that_is_turned_back_makes_no_wait_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows end by a clock that nobody sets."""
+def test_setting_the_clock_back_prolongs_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows use a monotonic clock."""
     windows = MemoryWindows(60)
     windows.hit("a")
     monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -118,8 +118,8 @@ def test_a_clock_that_is_turned_back_makes_no_wait_longer(monkeypatch: pytest.Mo
     assert windows.look("a") == (0, 60)
 
 
-def test_growing_waits_begin_anew_with_each_hit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key is forgotten a window's length after its last hit; each one too many makes that longer, up to a bound."""
+def test_growing_waits_restart_with_each_hit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key expires a window after its last hit; each further one lengthens the window, up to a maximum."""
     counter = RateLimits().counter("test/growing", "3/hour", longest=2 * 3600)
     now = 1000.0
     monkeypatch.setattr(time, "monotonic", lambda: now)

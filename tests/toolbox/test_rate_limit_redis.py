@@ -1,4 +1,4 @@
-"""Rate limits that several hosts count together in Redis, and what happens when it goes away."""
+"""Rate limits that several hosts count together in Redis, and what happens without it."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 
 def limits_in(redis: PrivateRedis, **settings: Any) -> RateLimits:
-    """Return rate limits that are counted in a Redis."""
+    """Return rate limits counted in a Redis."""
     return RateLimits(RateLimitSettings(storage=redis.url, **settings), silent_logger())
 
 
 def health_of(limits: RateLimits) -> Health:
-    """Return what the health check finds."""
+    """Return the result of the health check."""
     (check,) = limits.checks()
     return check.check()
 
 
 def test_two_hosts_count_together_exactly(redis: PrivateRedis) -> None:
-    """Of many requests to two hosts at once, as many as the limit are let in, in all."""
+    """Of many concurrent requests to two hosts, exactly as many as the limit are accepted."""
     with ExitStack() as stack:
         clients = []
         for _ in range(2):
@@ -54,8 +54,8 @@ def test_two_hosts_count_together_exactly(redis: PrivateRedis) -> None:
     assert sorted(left) == list(range(50))
 
 
-def test_plugins_are_counted_apart_in_one_redis(redis: PrivateRedis) -> None:
-    """Two plugins with one limit share a server, and no counts."""
+def test_plugins_are_counted_separately_in_one_redis(redis: PrivateRedis) -> None:
+    """Two plugins with one limit share a server, but no counts."""
     both = (NotesPlugin(), NotesPlugin(name="other"))
     with notes_host(*both, rate_limits={"storage": redis.url}) as host, host.client() as client:
         left = [client.get(path).headers["RateLimit-Remaining"] for path in ("/notes", "/other", "/notes")]
@@ -63,8 +63,8 @@ def test_plugins_are_counted_apart_in_one_redis(redis: PrivateRedis) -> None:
 
 
 @pytest.mark.parametrize(("setting", "without"), [("allow", 200), ("refuse", 503)])
-def test_redis_stopped_and_started_under_load_makes_no_500(redis: PrivateRedis, setting: str, without: int) -> None:
-    """While Redis is away requests are let through or answered 503, as set; once it is back they are counted again."""
+def test_a_redis_outage_under_load_causes_no_500(redis: PrivateRedis, setting: str, without: int) -> None:
+    """Meanwhile requests are accepted or 503, as the settings say; afterwards they are counted again."""
     limits = {"storage": redis.url, "on_storage_failure": setting, "timeout": 0.2}
     with notes_host(NotesPlugin("1000000/hour"), rate_limits=limits) as host, load_on(host.client()) as seen:
         wait_for(lambda: seen[200])
@@ -78,7 +78,7 @@ def test_redis_stopped_and_started_under_load_makes_no_500(redis: PrivateRedis, 
     assert 500 not in seen.ever
 
 
-def test_a_refused_request_is_told_when_to_come_back(redis: PrivateRedis) -> None:
+def test_a_refused_request_has_retry_after(redis: PrivateRedis) -> None:
     """Without Redis and with `refuse`, the answer is a 503 in the plugin's format."""
     redis.stop()
     limits = {"storage": redis.url, "on_storage_failure": "refuse"}
@@ -88,16 +88,16 @@ def test_a_refused_request_is_told_when_to_come_back(redis: PrivateRedis) -> Non
     assert int(answer.headers["Retry-After"]) >= 1
 
 
-def test_what_must_not_go_uncounted_is_counted_in_memory_meanwhile(redis: PrivateRedis) -> None:
-    """A counter that asks for it goes on in this process, whatever the settings say."""
+def test_a_mandatory_counter_uses_memory_meanwhile(redis: PrivateRedis) -> None:
+    """A counter that requests it continues in this process, whatever the settings say."""
     redis.stop()
     for setting in ("allow", "refuse"):
         guesses = limits_in(redis, on_storage_failure=setting).counter("auth/guesses", "2/hour", always=True)
         assert [guesses.hit("mallory").exceeded for _ in range(3)] == [False, False, True]
 
 
-def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it is tried meanwhile, the log has one warning, and one line when it is over."""
+def test_the_loss_and_return_of_redis_are_logged_once(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many attempts there are, the log has one warning, and one line when it is over."""
     monkeypatch.setattr("plughost.ratelimits._shared.RETRY_DELAY", 0.0)
     log = LogCapture()
     logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
@@ -112,8 +112,8 @@ def test_losing_redis_is_logged_once_and_finding_it_too(redis: PrivateRedis, mon
     limits.close()
 
 
-def test_the_health_check_tells(redis: PrivateRedis) -> None:
-    """It is down without Redis; no probe fails of it where requests are let through meanwhile."""
+def test_the_health_check_shows_an_outage(redis: PrivateRedis) -> None:
+    """It is down without Redis; probes stay up if requests are accepted meanwhile."""
     limits = limits_in(redis)
     assert health_of(limits).up
     redis.stop()
@@ -124,8 +124,8 @@ def test_the_health_check_tells(redis: PrivateRedis) -> None:
     limits.close()
 
 
-def test_a_redis_that_never_answers_is_asked_rarely() -> None:
-    """Requests don't each wait for a server that takes connections and says nothing."""
+def test_a_redis_that_never_answers_is_tried_rarely() -> None:
+    """Not every request waits for a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.setblocking(False)
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
@@ -138,8 +138,8 @@ def test_a_redis_that_never_answers_is_asked_rarely() -> None:
         limits.close()
 
 
-def test_the_password_of_the_url_is_shown_nowhere(redis: PrivateRedis) -> None:
-    """Neither the settings nor the health tell it."""
+def test_the_password_of_the_url_is_never_shown(redis: PrivateRedis) -> None:
+    """Neither the settings nor the health have it."""
     settings = RateLimitSettings(storage=f"redis://:secret@127.0.0.1:{redis.port}/0")
     limits = RateLimits(settings)
     assert "secret" not in repr(settings) + str(health_of(limits).data)
@@ -147,28 +147,28 @@ def test_the_password_of_the_url_is_shown_nowhere(redis: PrivateRedis) -> None:
 
 
 @pytest.mark.parametrize("url", ["redis", "memcached://localhost", "http://localhost"])
-def test_a_storage_that_there_is_none_of_is_refused(url: str) -> None:
-    """The message says what can be set, and keeps the value to itself."""
+def test_an_unknown_storage_is_refused(url: str) -> None:
+    """The message lists the known ones, and doesn't repeat the value."""
     with pytest.raises(SettingsError, match=r"rate_limits.storage: must be memory or a URL that starts with redis://"):
         with_storage(url)
 
 
 @pytest.mark.parametrize("place", ["[secret@localhost", "[secret]@localhost", "secret@localhost:secret"])
 def test_a_storage_with_a_malformed_url_is_refused(place: str) -> None:
-    """The message says how to write it, and keeps the value to itself."""
+    """The message says how to write it, and doesn't repeat the value."""
     with pytest.raises(SettingsError, match=r"rate_limits.storage: is malformed: write \[[^:]* the port as a number$"):
         with_storage(f"redis://:{place}/0")
 
 
 def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis URL needs the extra, and who lacks it is told its name."""
+    """A Redis URL needs the extra, and the error names it."""
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(GenerationRefused, match=r"plughost\[redis\]"):
         with_storage("redis://127.0.0.1/0")
 
 
 def waiting_on(listening: socket.socket) -> Iterator[None]:
-    """Take the connections that wait at a socket."""
+    """Accept the connections that wait at a socket."""
     while True:
         try:
             listening.accept()[0].close()
@@ -178,7 +178,7 @@ def waiting_on(listening: socket.socket) -> Iterator[None]:
 
 
 def with_storage(url: str) -> None:
-    """Try to start a host that counts there."""
+    """Try to start a host with this storage."""
     with running_host(distributions=[], settings={"rate_limits": {"storage": url}}):
         pass
 
@@ -191,7 +191,7 @@ class Seen(Counter[int]):
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start without any."""
         super().__init__()
         self.ever: set[int] = set()
 
@@ -204,7 +204,7 @@ class Seen(Counter[int]):
 
 @contextmanager
 def load_on(client: httpx.Client) -> Iterator[Seen]:
-    """Send requests from four threads; what they raise fails the test."""
+    """Send requests from four threads; an exception in one fails the test."""
     seen, done = Seen(), threading.Event()
 
     def ask() -> None:
@@ -224,7 +224,7 @@ def load_on(client: httpx.Client) -> Iterator[Seen]:
 
 
 def test_growing_waits_are_counted_together(redis: PrivateRedis) -> None:
-    """What one host counts too many makes the wait longer on the other."""
+    """A hit beyond the limit on one host lengthens the wait on the other."""
     one, other = (limits_in(redis).counter("test/growing", "3/hour", longest=7200) for _ in range(2))
     assert [counter.hit("a").reset for counter in (one, other, one)] == [3600, 3600, 3600]
     assert [counter.hit("a").reset for counter in (other, one)] == [4200, 4800]

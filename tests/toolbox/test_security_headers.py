@@ -1,4 +1,4 @@
-"""Security headers: off unless set, and never over what a plugin sends itself."""
+"""Security headers: off by default, and never in place of a plugin's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON = {"main": {"security_headers": {"enabled": True, "hsts": 3600, "permissions_
 
 
 class Framed:
-    """A resource with a policy of its own."""
+    """A resource with its own policy."""
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Answer."""
@@ -23,16 +23,16 @@ class Framed:
         resp.set_header("Content-Security-Policy", "default-src 'self'")
 
 
-def test_by_default_there_is_but_nosniff() -> None:
-    """Nobody is surprised by a policy that wasn't asked for."""
+def test_by_default_there_is_only_nosniff() -> None:
+    """No policy is sent unless the settings ask for it."""
     with notes_host(NotesPlugin(None)) as host, host.client() as client:
         headers = client.get("/notes").headers
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert not {"x-frame-options", "content-security-policy", "strict-transport-security"} & set(headers)
 
 
-def test_enabled_they_are_on_every_answer() -> None:
-    """Successes and errors carry them; HSTS goes over HTTPS only, where browsers heed it."""
+def test_enabled_headers_are_on_every_answer() -> None:
+    """Successes and errors have them; HSTS is sent over HTTPS only, where browsers respect it."""
     with notes_host(NotesPlugin(None), sites=ON) as host, host.client() as plain, host.client(scheme="https") as secure:
         for client, path in ((plain, "/notes"), (secure, "/notes"), (secure, "/nothing")):
             headers = client.get(path).headers
@@ -43,13 +43,13 @@ def test_enabled_they_are_on_every_answer() -> None:
             assert headers.get("Strict-Transport-Security") == ("max-age=3600" if client is secure else None)
 
 
-def test_what_a_plugin_sets_stays() -> None:
-    """A page that needs another policy has it."""
+def test_a_plugins_own_headers_stay() -> None:
+    """A page that needs another policy can set it."""
     with notes_host(NotesPlugin(None, resource=Framed()), sites=ON) as host, host.client() as client:
         assert client.get("/notes").headers["Content-Security-Policy"] == "default-src 'self'"
 
 
-def test_an_empty_text_sends_none() -> None:
+def test_an_empty_text_disables_a_header() -> None:
     """Each header can be left out."""
     off: dict[str, Any] = {"main": {"security_headers": {"enabled": True, "frame_options": "", "referrer_policy": ""}}}
     with notes_host(NotesPlugin(None), sites=off) as host, host.client() as client:

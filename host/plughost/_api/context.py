@@ -155,7 +155,7 @@ class PluginContext(Generic[SettingsT]):
                 refuses the request.
             **more: Details, in plain values. Never secrets.
         """
-        self._audits.note(what, outcome, **self._audit_fields(who, req, more))
+        self._audits.record(what, outcome, **self._audit_fields(who, req, more))
 
     @contextmanager
     def audited(
@@ -166,7 +166,7 @@ class PluginContext(Generic[SettingsT]):
         Yields:
             The event's fields. The block may add fields; an `outcome` that it sets is kept.
         """
-        with self._audits.around(what, **self._audit_fields(who, req, more)) as event:
+        with self._audits.recording(what, **self._audit_fields(who, req, more)) as event:
             yield event
 
     def pseudonym(self, account: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
 
 
 class Timings(NamedTuple):
@@ -43,7 +43,7 @@ class RequestRecord(NamedTuple):
     method: str
     target: str
     status: Any
-    mounted: Mounted | None
+    mounted: MountedRoute | None
     site: str
     protocol: str
     request_id: str

@@ -1,1 +1,1 @@
-"""The Falcon applications that sites serve, made of what plugins declare."""
+"""The Falcon applications of sites, built from the declarations of plugins."""

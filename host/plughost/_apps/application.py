@@ -1,4 +1,4 @@
-"""One Falcon app for each site: routes mounted, errors formatted, and what holds everywhere added (CONTRACT 2)."""
+"""Build one Falcon app for each site: with its routes, error formats and common header fields (CONTRACT 2)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import falcon.media
 
 from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
-from plughost._apps.edge import SAFE, Edge, HostRefused, refuse_cross_site, site_middleware
+from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_site, site_middleware
 from plughost._apps.idempotency import compile_idempotency
-from plughost._apps.mounting import RoleRequired, body_too_large, common_fields, mount, needing, nobody
+from plughost._apps.mounting import RoleRequired, body_too_large, common_fields, mount, no_principal, require_role
 from plughost._apps.streams import close_stream
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Middleware, RouteGroup
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
     from plughost._apps.mounting import MountedGroup
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.audit import Audit
     from plughost._runtime.request_log import RequestLog
     from plughost._settings.sources import Settings
 
-# Not of falcon.App: agents such as OpenTelemetry's replace that by a class of their own, which is not generic.
+# Not falcon.App: agents such as OpenTelemetry's replace it with a class that is not generic.
 App = falcon.app.App[Request, Response]
 
-_DETAILS: Final[Mapping[int, str]] = {
+_DEFAULT_DESCRIPTIONS: Final[Mapping[int, str]] = {
     404: "There is nothing at this address.",
     405: "This resource does not have that method; Allow names those that it has.",
     413: "The request body is larger than this resource accepts.",
@@ -59,31 +59,31 @@ class SiteApp:
     Attributes:
         groups: The route groups mounted on it.
         app: Its Falcon app.
-        prefixes: A route group's prefix to what stands for all below it.
+        prefixes: Maps a route group's prefix to its fallback.
         body_limit: Largest request body in bytes that any of its groups accepts.
-        timed: Whether it is noted when requests were there.
-        view: What plugins may see of it.
+        timed: Whether engines record when requests arrive.
+        view: What plugins may know about it.
     """
 
     groups: tuple[MountedGroup, ...]
     app: App
-    prefixes: Mapping[str, Mounted]
+    prefixes: Mapping[str, MountedRoute]
     body_limit: int
     timed: bool
     view: SiteView
 
 
-def assemble(
+def build_site_apps(
     registry: Registry,
-    middleware: Sequence[tuple[Entry, Middleware]],
+    middleware: Sequence[tuple[PluginRecord, Middleware]],
     settings: Settings,
     logger: structlog.stdlib.BoundLogger,
     request_log: RequestLog,
     *,
     dev: bool,
 ) -> dict[str, SiteApp]:
-    """Return what each site serves, by name. A site without an active plugin is missing."""
-    mounts: dict[str, list[tuple[Entry, RouteGroup]]] = {}
+    """Build what each site serves, by site name. Sites without an active plugin are left out."""
+    mounts: dict[str, list[tuple[PluginRecord, RouteGroup]]] = {}
     for entry in registry.active():
         for group in entry.declared.groups:
             mounts.setdefault(entry.site_of(group), []).append((entry, group))
@@ -92,51 +92,61 @@ def assemble(
         outermost.append(request_log)
     timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
     innermost = [request_log.timer] if timed else []
-    principals = next((each.authenticator for each in registry.active() if each.authenticator is not None), nobody)
+    authenticator = next(
+        (each.authenticator for each in registry.active() if each.authenticator is not None), no_principal
+    )
     audit = audit_of(settings, logger)
     sites = {}
     for name in sorted(mounts):
-        own = getattr(settings.host.sites, name)
-        around = tuple(
+        site = getattr(settings.host.sites, name)
+        plugin_middleware = tuple(
             each for _, each in middleware if each.scope == "host" or (each.scope, each.site) == ("site", name)
         )
-        all_around = (*site_middleware(own), *around)
-        vary = tuple(header for each in all_around for header in each.vary)
-        groups = tuple(_mounted(entry, group, settings, middleware, vary) for entry, group in mounts[name])
-        components = [*outermost, *(each.component for each in all_around)]
-        role = own.required_role if isinstance(own, AdminSite) else None
+        all_middleware = (*site_middleware(site), *plugin_middleware)
+        vary = tuple(header for each in all_middleware for header in each.vary)
+        groups = tuple(_mount_group(entry, group, settings, middleware, vary) for entry, group in mounts[name])
+        components = [*outermost, *(each.component for each in all_middleware)]
+        role = site.required_role if isinstance(site, AdminSite) else None
         if role is not None:
-            components.append(RoleRequired(principals, role))
+            components.append(RoleRequired(authenticator, role))
         sites[name] = SiteApp(
             groups=groups,
             app=build_app(
-                groups, components, logger, vary, innermost, allowed_hosts=own.allowed_hosts, dev=dev, audit=audit
+                groups, components, logger, vary, innermost, allowed_hosts=site.allowed_hosts, dev=dev, audit=audit
             ),
             timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
             body_limit=max(each.largest_body for each in groups),
             view=SiteView(
-                groups=tuple((entry.name, needing(group, role)) for entry, group in mounts[name]), middleware=around
+                groups=tuple((entry.name, require_role(group, role)) for entry, group in mounts[name]),
+                middleware=plugin_middleware,
             ),
         )
     return sites
 
 
-def _mounted(
-    entry: Entry,
+def _mount_group(
+    entry: PluginRecord,
     group: RouteGroup,
     settings: Settings,
-    middleware: Sequence[tuple[Entry, Middleware]],
+    middleware: Sequence[tuple[PluginRecord, Middleware]],
     vary: tuple[str, ...],
 ) -> MountedGroup:
-    most = entry.mount.body_limit
-    limit = most or group.body_limit or settings.host.body_limit
+    max_body_limit = entry.mount.body_limit
+    limit = max_body_limit or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
-    authenticator = entry.authenticator or entry.context.authenticator or nobody
+    authenticator = entry.authenticator or entry.context.authenticator or no_principal
     store = entry.context.stores.get(store_of(entry.name))
     idempotency = functools.partial(compile_idempotency, plugin=entry.name, store=store, now=entry.context.now)
     return mount(
-        entry.name, group, int(limit), own, vary, authenticator=authenticator, most=most, idempotency=idempotency
+        entry.name,
+        group,
+        int(limit),
+        own,
+        vary,
+        authenticator=authenticator,
+        max_body_limit=max_body_limit,
+        idempotency=idempotency,
     )
 
 
@@ -153,14 +163,14 @@ def build_app(
 ) -> App:
     """Build the Falcon app of a site, with its router compiled.
 
-    The groups are free of conflicts. The middleware is Falcon's, outermost first; `innermost` is next to the resources.
-    All responses vary by `vary`. Without `allowed_hosts`, any `Host` that is well-formed is answered. With `dev`, a
-    responder that returns something fails, since nobody would see it. Refusals are audited where `audit` is given.
+    The groups must be free of conflicts. `middleware` has Falcon components, outermost first. Those of `innermost` run
+    closest to the resources. All responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is
+    accepted. With `dev`, a responder that returns a value fails: Falcon would ignore it. `audit` records refusals.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
     edge = Edge(router.find, allowed_hosts)
-    components: Any = [edge, *middleware, Boundary(common_fields(vary)), *innermost]
+    components: Any = [edge, *middleware, RouteMiddleware(common_fields(vary)), *innermost]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
     handler = JSONHandler()
     app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415
@@ -170,25 +180,26 @@ def build_app(
             app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
     app.add_error_handler(Exception, functools.partial(_on_exception, logger))
     app.add_error_handler(StoreError, functools.partial(_on_store_error, logger))
-    app.add_error_handler(falcon.HTTPError, _on_http_error if audit is None else functools.partial(_refusing, audit))
-    router.find("/")  # compiles now what Falcon would compile while the first request waits
+    on_http_error = _on_http_error if audit is None else functools.partial(_on_audited_http_error, audit)
+    app.add_error_handler(falcon.HTTPError, on_http_error)
+    router.find("/")  # compiles the routes; otherwise the first request would wait for it
     return app
 
 
-class Boundary:
-    """What the host does around every request, as one Falcon middleware."""
+class RouteMiddleware:
+    """Applies what a request's route declares, and its plugin's own middleware, as one Falcon middleware."""
 
     def __init__(self, common: Mapping[str, str]) -> None:
-        """Take the header fields of responses that belong to no route group."""
+        """Take the header fields for responses outside of all route groups."""
         self._common = common
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Choose the minor version, refuse what can't be served, and run the plugin's own middleware."""
+        """Choose the minor version, refuse what the route can't serve, and run the plugin's own middleware."""
         environ = req.env
         mounted = req.mounted
         if mounted is None:
             return
-        if req.method not in SAFE:
+        if req.method not in SAFE_METHODS:
             refuse_cross_site(req)
         versions = mounted.versions
         if versions is not None:
@@ -214,20 +225,20 @@ class Boundary:
             process(req, resp, resource, req_succeeded)
         if type(resp.status) is not str:
             resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
-        if resp.status != falcon.HTTP_200:  # here Falcon still gives what can't be sent to an error handler
+        if resp.status != falcon.HTTP_200:  # an invalid status raises here, where Falcon's error handlers still run
             status_code(resp.status)
         resp.check_body()
 
 
-def _refusing(
+def _on_audited_http_error(
     audit: Audit, req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]
 ) -> None:
-    """Write a Falcon error, and of a refusal an audit event, unless the plugin that refused has written one."""
+    """Write a Falcon error. Audit refusals, unless the plugin has done so."""
     _on_http_error(req, resp, error, params)
     status = error.status_code
-    refused = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
-    if refused and not getattr(req.context, "audited", False):
-        audit.note(
+    is_refusal = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
+    if is_refusal and not getattr(req.context, "audited", False):
+        audit.record(
             "refusal",
             str(status),
             plugin=req.mounted.plugin if req.mounted is not None else None,
@@ -241,35 +252,35 @@ def _refusing(
 
 
 def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
-    """Write a Falcon error in the format of the route group that the request is for."""
+    """Write a Falcon error in the format of the request's route group."""
     mounted = req.mounted
     errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
     if error.description is None:
-        error.description = _DETAILS.get(error.status_code)
+        error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)
     problem = Problem.of(error, errors.validation_status)
     if req.trace_id is not None:
         problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
     resp.status = problem.status
     if error.headers is not None:
         resp.set_headers(error.headers)
-    _write(resp, errors.media_type, errors.render(problem))
+    _write_error(resp, errors.media_type, errors.render(problem))
 
 
 def _on_store_error(
     logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
 ) -> None:
-    """Say that the store is out of reach, or that there is such a record. Anything else is a defect."""
-    told = http_error(error)
-    if told.status_code >= 500 and told.status_code != 503:
+    """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
+    http_equivalent = http_error(error)
+    if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
         _on_exception(logger, req, resp, error, params)
     else:
-        _on_http_error(req, resp, told, params)
+        _on_http_error(req, resp, http_equivalent, params)
 
 
 def _on_exception(
     logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: Exception, params: dict[str, Any]
 ) -> None:
-    """Log an unhandled exception and answer 500 with nothing of it but the request id."""
+    """Log an unhandled exception, and respond with 500 and the request id, without details."""
     plugin = req.mounted.plugin if req.mounted is not None else None
     logger.error(
         "unhandled exception",
@@ -290,12 +301,12 @@ def _on_exception(
     )
 
 
-def _write(resp: falcon.Response, media_type: str, body: bytes) -> None:
-    """Replace whatever the resource had prepared by an error's body."""
+def _write_error(resp: falcon.Response, media_type: str, body: bytes) -> None:
+    """Replace the resource's response body with an error's."""
     resp.media = None
     resp.text = None
     if resp.stream is not None:
-        with suppress(Exception):  # what is answered already is an error
+        with suppress(Exception):  # the response is an error already
             close_stream(resp.stream)
         resp.stream = None
     resp.content_type = media_type

@@ -1,4 +1,4 @@
-"""Compression: responses as gzip or Zstandard, where the client reads that (RFC 9110, 8.4 and 12.5.3)."""
+"""Compression: responses as gzip or Zstandard for clients that accept it (RFC 9110, 8.4 and 12.5.3)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._apps.streams import Bounded, close_stream, parts_of
-from plughost._runtime.optional import ZSTD, optional
+from plughost._apps.streams import BoundedStream, close_stream, stream_parts
+from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
 
 if TYPE_CHECKING:
@@ -18,86 +18,86 @@ if TYPE_CHECKING:
     from plughost._settings.models import CompressionSettings, Encoding
     from plughost.http._request import Request
 
-_COMPRESSIBLE: Final = re.compile(
+_COMPRESSIBLE_TYPES: Final = re.compile(
     r"text/.*|application/(?:.*\+)?(?:json|xml|yaml|javascript|openmetrics-text|wasm)|image/svg\+xml"
 )
-# Each encoding of a resource has an entity tag of its own, made from the plain one by this suffix.
-_MARKED: Final = re.compile(r'--(?:gzip|zstd)"')
+# Each encoding of a resource has its own entity tag: the plain one with this suffix.
+_TAG_SUFFIX: Final = re.compile(r'--(?:gzip|zstd)"')
 
 
 class Compression:
-    """The middleware. It runs around all others but CORS and the security headers.
+    """The compressing middleware. Only CORS and the security headers run outside it.
 
-    A response that says `no-store` or `no-transform` is left as it is. The first is what answers with secrets say:
-    compressed beside text that an attacker chose, their length would tell about them (the attack BREACH).
+    Responses with `no-store` or `no-transform` stay uncompressed. `no-store` marks responses with secrets: compressed
+    together with text that an attacker chose, their length would reveal the secrets (the attack BREACH).
     """
 
     def __init__(self, settings: CompressionSettings) -> None:
         self._encodings = tuple(settings.encodings)
-        self._minimum = int(settings.minimum_size)
+        self._minimum_size = int(settings.minimum_size)
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Let the resource see its own entity tags, not those of their encodings."""
+        """Replace the entity tags of encodings by the plain ones, which the resource knows."""
         environ = req.env
         for name in ("HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"):
             tags = environ.get(name)
-            if tags and _MARKED.search(tags):
+            if tags and _TAG_SUFFIX.search(tags):
                 req.context[name] = tags
-                environ[name] = _MARKED.sub('"', tags)
+                environ[name] = _TAG_SUFFIX.sub('"', tags)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Compress the body where that is worth it and the client reads it."""
-        if resp.status_code == 304:  # it carries what the 200 would have carried (RFC 9110, 15.4.5)
+        """Compress the body if that is worth it and the client accepts it."""
+        if resp.status_code == 304:  # its headers are those of the 200 (RFC 9110, 15.4.5)
             resp.append_header("Vary", "Accept-Encoding")
-            self._mark_again(req, resp)
+            self._restore_tag(req, resp)
             return
-        if not _may_be_compressed(resp):
+        if not _is_compressible(resp):
             return
         resp.append_header("Vary", "Accept-Encoding")
-        encoding = _choose(req.env.get("HTTP_ACCEPT_ENCODING", ""), self._encodings)
+        encoding = _choose_encoding(req.env.get("HTTP_ACCEPT_ENCODING", ""), self._encodings)
         if encoding is None:
             return
         data = resp.render_body()
         if data is not None:
-            if len(data) < self._minimum:
+            if len(data) < self._minimum_size:
                 return
             resp.text = None
-            resp.data = _compressed(data, encoding)
+            resp.data = _compress(data, encoding)
         elif resp.stream is not None:
             length = resp.get_header("Content-Length")
-            stream = Bounded(resp.stream, int(length)) if length else resp.stream
-            resp.stream = _Stream(stream, encoding)
+            stream = BoundedStream(resp.stream, int(length)) if length else resp.stream
+            resp.stream = _CompressedStream(stream, encoding)
             resp.delete_header("Content-Length")
         else:
             return
         resp.set_header("Content-Encoding", encoding)
         tag = resp.get_header("ETag")
         if tag and tag.startswith('"'):
-            resp.set_header("ETag", _marked(tag, encoding))
+            resp.set_header("ETag", _encoded_tag(tag, encoding))
 
-    def _mark_again(self, req: Request, resp: falcon.Response) -> None:
-        asked = str(req.context.get("HTTP_IF_NONE_MATCH", ""))
+    def _restore_tag(self, req: Request, resp: falcon.Response) -> None:
+        requested = str(req.context.get("HTTP_IF_NONE_MATCH", ""))
         tag = resp.get_header("ETag")
         if tag is None:
             return
         for encoding in self._encodings:
-            if _marked(tag, encoding) in asked:
-                resp.set_header("ETag", _marked(tag, encoding))
+            if _encoded_tag(tag, encoding) in requested:
+                resp.set_header("ETag", _encoded_tag(tag, encoding))
                 return
 
 
-def _compressed(data: bytes, encoding: Encoding) -> bytes:
+def _compress(data: bytes, encoding: Encoding) -> bytes:
     if encoding == "zstd":
         return bytes(zstd().compress(data, 3))
     compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
     return compressor.compress(data) + compressor.flush()
 
 
-class _Stream:
-    """A response's stream, compressed part by part as it is made: what is sent for a part is enough to read it."""
+class _CompressedStream:
+    """A response's stream, compressed part by part. Clients can decompress each part as soon as it arrives."""
 
-    def __init__(self, source: Any, encoding: Encoding) -> None:
-        self._source = source
+    def __init__(self, stream: Any, encoding: Encoding) -> None:
+        self._stream = stream
         self._compressor: Any
         if encoding == "gzip":
             self._compressor, self._end_part = zlib.compressobj(6, zlib.DEFLATED, 31), zlib.Z_SYNC_FLUSH
@@ -106,7 +106,7 @@ class _Stream:
             self._end_part = self._compressor.FLUSH_BLOCK
 
     def __iter__(self) -> Iterator[bytes]:
-        for part in parts_of(self._source):
+        for part in stream_parts(self._stream):
             if part:
                 yield self._compressor.compress(part) + self._compressor.flush(self._end_part)
             elif type(part) is Pause:
@@ -114,11 +114,11 @@ class _Stream:
         yield self._compressor.flush()
 
     def close(self) -> None:
-        close_stream(self._source)
+        close_stream(self._stream)
 
 
-def _may_be_compressed(resp: falcon.Response) -> bool:
-    """Whether a response is of a kind that is worth it, and may be changed on its way."""
+def _is_compressible(resp: falcon.Response) -> bool:
+    """Return whether compressing a response is worth it and allowed."""
     headers = resp.headers
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     control = headers.get("cache-control", "").lower()
@@ -128,13 +128,13 @@ def _may_be_compressed(resp: falcon.Response) -> bool:
         and "content-range" not in headers
         and "no-store" not in control
         and "no-transform" not in control
-        and _COMPRESSIBLE.fullmatch(media_type) is not None
+        and _COMPRESSIBLE_TYPES.fullmatch(media_type) is not None
     )
 
 
 @lru_cache(maxsize=256)
-def _choose(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
-    """Return the encoding that an Accept-Encoding likes best, the earlier among equals. None for none."""
+def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
+    """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None if it accepts none."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
         name, _, parameter = (each.strip() for each in part.partition(";"))
@@ -148,10 +148,10 @@ def _choose(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
     return best if qualities.get(best, default) > 0 else None
 
 
-def _marked(tag: str, encoding: Encoding) -> str:
+def _encoded_tag(tag: str, encoding: Encoding) -> str:
     return f'{tag[:-1]}--{encoding}"'
 
 
 def zstd() -> Any:
-    """Return the module for Zstandard."""
-    return optional(ZSTD, extra="compression")
+    """Import the module for Zstandard."""
+    return import_optional(ZSTD, extra="compression")

@@ -1,6 +1,6 @@
-"""The edge of a site: which hosts and web pages may be answered at all (CONTRACT 2), and what is left to close.
+"""The edge of a site: it refuses hosts and web pages that may not be answered (CONTRACT 2), and closes streams.
 
-As the site's settings say, the host puts CORS, security headers and compression around it, too.
+The site's settings add CORS, security headers and compression.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._apps.streams import Bounded, close_stream
+from plughost._apps.streams import BoundedStream, close_stream
 from plughost._logging import this_thread
 from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from plughost._settings.models import CORSSettings, SecurityHeadersSettings, SiteSettings
     from plughost.http._request import Request
 
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """Methods that change nothing (RFC 9110, 9.2.1)."""
 
 _RETRY_SECONDS: Final = 1
-_BODILESS: Final = frozenset({100, 101, 204, 304})
+_BODILESS_STATUSES: Final = frozenset({100, 101, 204, 304})
 _PORT: Final = re.compile(r":[0-9]+$")
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
-_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
-_EXPOSED: Final = (
+_CORS_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_EXPOSED_HEADERS: Final = (
     "API-Version",
     "ETag",
     "Link",
@@ -49,23 +49,23 @@ _EXPOSED: Final = (
 
 
 class HostRefused(falcon.HTTPBadRequest):
-    """A Host that the site's `allowed_hosts` doesn't name, such as that of a web page whose name was rebound."""
+    """The site's `allowed_hosts` doesn't name the request's Host, as after DNS rebinding by a web page."""
 
 
 class Edge:
-    """The outermost middleware of a site: it sees a request first, and its response last."""
+    """The outermost middleware of a site: it sees requests first and responses last."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
         self._find = find
-        self._is_allowed = _matcher(allowed_hosts) if allowed_hosts else is_host
-        self._checks = bool(allowed_hosts)
+        self._is_allowed = _host_matcher(allowed_hosts) if allowed_hosts else is_host
+        self._checks_host = bool(allowed_hosts)
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Refuse what no thread is to be held with, and a Host that is malformed (RFC 9112, 3.2) or not this site's."""
+        """Refuse requests that overload the host, and Hosts that are malformed (RFC 9112, 3.2) or not this site's."""
         this_thread.request_id = req.request_id
         environ = req.env
         if OVERLOADED in environ:
-            req.mounted = environ[OVERLOADED]  # for the error format of its plugin
+            req.mounted = environ[OVERLOADED]  # to format the error as its plugin does
             if FAILED in environ:
                 raise environ[FAILED]
             raise falcon.HTTPServiceUnavailable(
@@ -73,53 +73,53 @@ class Edge:
                 description="The service has too many slow requests at the moment.",
                 retry_after=_RETRY_SECONDS,
             )
-        if not self._checks:
+        if not self._checks_host:
             environ[UNCHECKED] = True
         host = environ.get("HTTP_HOST")
         if host is None or self._is_allowed(host):
             return
         self._find(req.path, req)
         if is_host(host):
-            raise HostRefused(description="The Host header names no host that this site is reached by.")
+            raise HostRefused(description="The Host header names a host that this site does not serve.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Close a stream that won't be sent, since the response has no body, and cut one to its Content-Length."""
+        """Close the stream of a response without a body, and limit other streams to their Content-Length."""
         this_thread.request_id = None
         stream = resp.stream
         if stream is None:
             return
         environ = req.env
-        environ["HTTP_X_REQUEST_ID"] = req.request_id  # for the log, where the stream fails
-        if req.method == "HEAD" or resp.status_code in _BODILESS:
+        environ["HTTP_X_REQUEST_ID"] = req.request_id  # for the log, in case the stream fails
+        if req.method == "HEAD" or resp.status_code in _BODILESS_STATUSES:
             if BEGINS in environ:
                 environ[BEGINS]()
-            # Falcon says the length 0 of no stream, and leaves the Content-Length to an empty one.
+            # Without a stream, Falcon sets Content-Length to 0. An empty stream leaves it as it is.
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
         elif length := resp.get_header("Content-Length"):
-            resp.stream = Bounded(stream, int(length))
+            resp.stream = BoundedStream(stream, int(length))
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:
-    """Return the middleware for a site, outermost first. What is off adds none, so it costs nothing."""
-    found: list[Middleware] = []
+    """Return the middleware for a site, outermost first. A feature that is off adds none and costs nothing."""
+    middleware: list[Middleware] = []
     if settings.security_headers.enabled:
-        found.append(Middleware(name="security-headers", component=SecurityHeaders(settings.security_headers)))
+        middleware.append(Middleware(name="security-headers", component=SecurityHeaders(settings.security_headers)))
     if settings.cors.origins:
-        # By Origin whether or not there is one: a cache must not hand a page what was answered to somebody else.
+        # Even without an Origin: a cache must not give a page the response to a request that has none.
         vary = () if settings.cors.origins == ("*",) else ("Origin",)
-        found.append(Middleware(name="cors", component=CORS(settings.cors), vary=vary))
+        middleware.append(Middleware(name="cors", component=CORS(settings.cors), vary=vary))
     if settings.compression.encodings:
-        found.append(Middleware(name="compression", component=Compression(settings.compression)))
-    return found
+        middleware.append(Middleware(name="compression", component=Compression(settings.compression)))
+    return middleware
 
 
 class SecurityHeaders:
-    """What browsers refuse on the pages and data of a site."""
+    """Adds the headers that restrict what browsers do with the pages and data of a site."""
 
     def __init__(self, settings: SecurityHeadersSettings) -> None:
-        """Work out the headers, which are the same for every response."""
+        """Compute the headers, which are the same for every response."""
         headers = {
             "X-Frame-Options": settings.frame_options,
             "Content-Security-Policy": settings.content_security_policy,
@@ -132,7 +132,7 @@ class SecurityHeaders:
         self._hsts = f"max-age={settings.hsts}" if settings.hsts else None
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Add those that the response doesn't have yet."""
+        """Add the headers that the response doesn't have yet."""
         present = resp.headers
         for name, value in self._headers:
             if name.lower() not in present:
@@ -142,100 +142,102 @@ class SecurityHeaders:
 
 
 class CORS:
-    """Says which web pages of other origins may use a site (the Fetch standard, "HTTP-CORS protocol").
+    """Tells browsers which web pages of other origins may use a site (the Fetch standard, "HTTP-CORS protocol").
 
-    It is the outermost but for the log and the security headers, so that errors carry its headers too.
+    Only the logs and the security headers run outside it, so that errors have its headers too.
 
-    Falcon's CORSMiddleware would not do. It answers a preflight after the plugin's own middleware, which would count it
-    against a rate limit. It sends no `Vary: Origin`, which shared caches need. And it lets a preflight be cached for a
-    day.
+    Falcon's CORSMiddleware does not fit: it answers preflights after the plugin's own middleware, which would count
+    them against a rate limit; it sends no `Vary: Origin`, which shared caches need; and it lets preflights be cached
+    for a day.
     """
 
     def __init__(self, settings: CORSSettings) -> None:
-        self._all = settings.origins == ("*",)
+        self._allows_all = settings.origins == ("*",)
         self._origins = frozenset(settings.origins)
         self._credentials = settings.credentials
         self._max_age = str(settings.max_age)
-        self._exposed = ", ".join(dict.fromkeys((*_EXPOSED, *settings.expose)))
+        self._exposed = ", ".join(dict.fromkeys((*_EXPOSED_HEADERS, *settings.expose)))
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Answer a preflight of an allowed origin, before anybody asks for the credentials that it never has."""
+        """Answer a preflight of an allowed origin before authentication, since preflights have no credentials."""
         environ = req.env
         req.origin_allowed = allowed = self._allows(environ.get("HTTP_ORIGIN"))
         if not allowed or req.method != "OPTIONS" or "HTTP_ACCESS_CONTROL_REQUEST_METHOD" not in environ:
             return
         resp.status = falcon.HTTP_204
-        resp.set_header("Access-Control-Allow-Methods", _METHODS)
+        resp.set_header("Access-Control-Allow-Methods", _CORS_METHODS)
         resp.set_header("Access-Control-Max-Age", self._max_age)
-        asked = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS")
-        if asked:
-            resp.set_header("Access-Control-Allow-Headers", asked)
+        requested = environ.get("HTTP_ACCESS_CONTROL_REQUEST_HEADERS")
+        if requested:
+            resp.set_header("Access-Control-Allow-Headers", requested)
             resp.append_header("Vary", "Access-Control-Request-Headers")
         resp.complete = True
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Tell the browser whether the page may read the response."""
+        """Tell the browser that the page may read the response, if its origin is allowed."""
         origin = req.env.get("HTTP_ORIGIN")
         if origin is None or not self._allows(origin):
             return
-        resp.set_header("Access-Control-Allow-Origin", "*" if self._all else origin)
+        resp.set_header("Access-Control-Allow-Origin", "*" if self._allows_all else origin)
         if self._credentials:
             resp.set_header("Access-Control-Allow-Credentials", "true")
         if "HTTP_ACCESS_CONTROL_REQUEST_METHOD" not in req.env:
             resp.set_header("Access-Control-Expose-Headers", self._exposed)
 
     def _allows(self, origin: str | None) -> bool:
-        return origin is not None and (self._all or origin in self._origins)
+        return origin is not None and (self._allows_all or origin in self._origins)
 
 
 def refuse_cross_site(req: Request) -> None:
-    """Refuse a write that a browser sends for a web page of another site, which CORS doesn't let in.
+    """Refuse a write that a browser sends for a web page of another site, unless CORS allows the page.
 
     A body without a Content-Type counts as JSON, so a page of another site could send one with the browser's
     credentials. Browsers name a request's origin in `Sec-Fetch-Site` or `Origin`. Other clients send neither.
 
-    A page whose name was rebound to this host looks like one of its own. So where Hosts are not checked, only pages of
-    an address or of this machine may write: these can't be rebound.
+    After DNS rebinding, a page of another site looks like one of this host. So if Hosts are not checked, only pages
+    whose host is an IP address or this machine's own name may write: those can't be rebound.
 
     Raises:
-        falcon.HTTPForbidden: The page is of another site, or may be.
+        falcon.HTTPForbidden: The page belongs to another site, or could.
     """
     environ = req.env
     relation = environ.get("HTTP_SEC_FETCH_SITE")
     origin = environ.get("HTTP_ORIGIN")
     if (relation is None and origin is None) or relation == "none" or req.origin_allowed:
         return
-    if relation != "same-origin" and (relation == "cross-site" or not _is_own(origin, environ.get("HTTP_HOST", ""))):
+    if relation != "same-origin" and (
+        relation == "cross-site" or not _is_own_origin(origin, environ.get("HTTP_HOST", ""))
+    ):
         raise falcon.HTTPForbidden(
-            description="Web pages of other sites may not write here; the setting cors.origins lets them in."
+            description="Web pages of other sites may not write here, unless the setting cors.origins allows them."
         )
     if not has_checked_host(req) and address_of(req.host.strip("[]")) is None:
         raise falcon.HTTPForbidden(
-            description="Web pages may write here once the setting allowed_hosts names the host that they are of."
+            description="Web pages may write here only if the setting allowed_hosts names their host."
         )
 
 
 def is_loopback(address: str) -> bool:
-    """Tell whether an address that a listener binds is reached from this machine only."""
-    found = address_of(address)
-    return found.is_loopback if found is not None else address.startswith(("localhost", "unix:"))
+    """Return whether a listener's address can be reached from this machine only."""
+    parsed = address_of(address)
+    return parsed.is_loopback if parsed is not None else address.startswith(("localhost", "unix:"))
 
 
-def _is_own(origin: str | None, host: str) -> bool:
-    """Whether an Origin names the host that the request came to. Whatever the scheme is, for a proxy may end TLS."""
+def _is_own_origin(origin: str | None, host: str) -> bool:
+    """Return whether an Origin names the request's host. Schemes may differ, since a proxy may terminate TLS."""
     scheme, _, authority = (origin or "").lower().partition("://")
     return authority != "" and authority == host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
 
 
-def _matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
+def _host_matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
     names = {each.lower().strip("[]") for each in allowed}
-    endings = tuple(name[1:] for name in names if name.startswith("*."))
+    suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
     @lru_cache(maxsize=256)
     def matches(host: str) -> bool:
         if not is_host(host):
             return False
         name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
-        return name in names or "*" in names or name.endswith(endings)
+        return name in names or "*" in names or name.endswith(suffixes)
 
     return matches

@@ -1,4 +1,4 @@
-"""A mounted route: what the request path needs of it, and nothing else; its minor versions."""
+"""A mounted route, as far as the request path needs it, and its minor versions."""
 
 from __future__ import annotations
 
@@ -19,66 +19,66 @@ _version = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII)
 
 
 class Versions:
-    """The minor versions that a route group speaks, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2).
+    """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2).
 
     Attributes:
-        spoken: The versions, oldest first.
-        newest: The one that serves a request which asks for none.
+        supported: The versions, oldest first.
+        newest: The version that serves requests without `API-Version`.
     """
 
-    def __init__(self, spoken: Sequence[str]) -> None:
+    def __init__(self, supported: Sequence[str]) -> None:
         """Check and order the versions.
 
         Raises:
             ValueError: There is none, or one is not of the form `major.minor`.
         """
-        if not spoken:
+        if not supported:
             raise ValueError("a route group with minor versions needs at least one")
         parsed = []
-        for version in spoken:
+        for version in supported:
             match = _version.fullmatch(version)
             if match is None:
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
             parsed.append((int(match[1]), int(match[2])))
         parsed.sort()
-        self.spoken: tuple[str, ...] = tuple(f"{major}.{minor}" for major, minor in parsed)
-        self.newest: str = self.spoken[-1]
-        self._chosen = {name: name for name in self.spoken} | {
+        self.supported: tuple[str, ...] = tuple(f"{major}.{minor}" for major, minor in parsed)
+        self.newest: str = self.supported[-1]
+        self._by_name = {name: name for name in self.supported} | {
             str(major): f"{major}.{minor}" for major, minor in parsed
         }
 
-    def choose(self, asked: str | None) -> str:
+    def choose(self, requested: str | None) -> str:
         """Return the version that serves a request.
 
         Raises:
-            falcon.HTTPBadRequest: The version is malformed, or not spoken here. The detail names those that are.
+            falcon.HTTPBadRequest: The version is malformed, or not supported. The detail lists the supported ones.
         """
-        if asked is None:
+        if requested is None:
             return self.newest
         try:
-            return self._chosen[asked.strip()]
+            return self._by_name[requested.strip()]
         except KeyError:
             raise falcon.HTTPBadRequest(
                 title="Unsupported API Version",
-                description=f"API-Version: this resource speaks {', '.join(self.spoken)}.",
+                description=f"API-Version: this resource supports {', '.join(self.supported)}.",
             ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Mounted:
-    """A route, or the fallback of a group's prefix, on a site. Equal to itself only.
+class MountedRoute:
+    """A route on a site, or the fallback for paths below a group's prefix. It equals only itself.
 
     Attributes:
-        plugin: The plugin that it belongs to.
+        plugin: The name of its plugin.
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
         errors: The error format.
-        versions: The minor versions. None where the group has none.
-        common_fields: Minor version to the header fields that are the same in all its responses. Of None in those
+        versions: The minor versions. None if the group has none.
+        common_fields: Maps a minor version to the header fields of all its responses. The key None is for responses
             before a version was chosen.
         body_limit: Largest request body in bytes.
-        produces: HTTP method to what its successful answers are sent as.
-        process_resource: The plugin's own middleware before the resource, outermost first, and what is declared.
-        process_response: The same after it, innermost first.
+        produces: Maps an HTTP method to the media types of its successful responses.
+        process_resource: The plugin's own middleware, outermost first, then the checks of what operations declare.
+        process_response: The plugin's own middleware, innermost first, after the headers that operations declare.
     """
 
     plugin: str

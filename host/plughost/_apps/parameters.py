@@ -1,6 +1,6 @@
-"""Declared parameters, compiled when a route is mounted, then applied to each request.
+"""Declared parameters: compiled when a route is mounted, then applied to each request.
 
-What a parameter's JSON Schema says is what is enforced: a keyword that isn't known here is refused at mount.
+A parameter's JSON Schema is enforced completely: mounting fails on keywords that are unknown here.
 """
 
 from __future__ import annotations
@@ -27,76 +27,76 @@ Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
 Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
-_MOST_DIGITS: Final = 400
-_BEYOND: Final = 10**_MOST_DIGITS
-_integer = re.compile(r"-?[0-9]+").fullmatch
-_filled = Text().checker()
+_MAX_DIGITS: Final = 400
+_HUGE: Final = 10**_MAX_DIGITS
+_match_integer = re.compile(r"-?[0-9]+").fullmatch
+_require_text = Text().checker()
 
-# Keyword to whether a value keeps it, and what is said where it doesn't (CONTRACT 2).
-_OF_ALL: Final[Mapping[str, Rule]] = {"enum": (lambda value, choices: value in choices, "must be one of {}")}
-_OF_NUMBERS: Final[Mapping[str, Rule]] = {
-    **_OF_ALL,
+# Keyword to its test of a value, and the message if the test fails (CONTRACT 2).
+_COMMON_RULES: Final[Mapping[str, Rule]] = {"enum": (lambda value, choices: value in choices, "must be one of {}")}
+_NUMBER_RULES: Final[Mapping[str, Rule]] = {
+    **_COMMON_RULES,
     "minimum": (operator.ge, "must be greater than or equal to {}"),
     "exclusiveMinimum": (operator.gt, "must be greater than {}"),
     "maximum": (operator.le, "must be less than or equal to {}"),
     "exclusiveMaximum": (operator.lt, "must be less than {}"),
 }
-_OF_STRINGS: Final[Mapping[str, Rule]] = {
-    **_OF_ALL,
-    "minLength": (lambda value, least: len(value) >= least, "size must be at least {}"),
-    "maxLength": (lambda value, most: len(value) <= most, "size must be between 0 and {}"),
+_STRING_RULES: Final[Mapping[str, Rule]] = {
+    **_COMMON_RULES,
+    "minLength": (lambda value, minimum: len(value) >= minimum, "size must be at least {}"),
+    "maxLength": (lambda value, maximum: len(value) <= maximum, "size must be between 0 and {}"),
     "pattern": (lambda value, pattern: re.search(pattern, value) is not None, "must match {}"),
 }
-_DESCRIBING: Final = frozenset({"type", "format", "default", "examples", "title", "description", "deprecated"})
+_UNCHECKED_KEYWORDS: Final = frozenset({"type", "format", "default", "examples", "title", "description", "deprecated"})
 
 
-class RefusedError(ValueError):
-    """A value that breaks its parameter's schema. The argument is what is said of it."""
+class InvalidValueError(ValueError):
+    """A value violates its parameter's schema. The argument is the violation's message."""
 
 
-class Reader:
-    """Reads one declared parameter of requests.
+class ParameterReader:
+    """Reads one declared parameter from requests.
 
     Attributes:
         declared: The declaration.
-        argument: What a responder calls it: `If-Match` is `if_match`.
+        argument: The responder's argument: `if_match` for `If-Match`.
     """
 
     def __init__(self, declared: Parameter) -> None:
         """Compile a declaration.
 
         Raises:
-            ValueError: Its schema says what can't be enforced, or its default or an example breaks it.
+            ValueError: Its schema can't be enforced, or its default or an example violates the schema.
         """
         schema = declared.schema
         self.declared = declared
         self.argument = re.sub(r"\W", "_", declared.name.lower() if declared.place == "header" else declared.name)
         self._key = _environ_key(declared.name)
         self._is_array = schema.get("type") == "array"
-        self._convert = _items(schema) if self._is_array else _scalar(schema, _TYPES)
-        is_filled = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
-        self._missing = NOT_BLANK if is_filled else NOT_NULL
-        if is_filled:
-            self._convert = partial(_convert_filled, self._convert)
+        self._convert = _item_converter(schema) if self._is_array else _scalar_converter(schema, _TYPES)
+        is_nonblank = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
+        self._missing_message = NOT_BLANK if is_nonblank else NOT_NULL
+        if is_nonblank:
+            self._convert = partial(_convert_nonblank, self._convert)
         for example in schema.get("examples", ()):
-            self._of_json(example)
-        self._default = self._of_json(schema["default"]) if "default" in schema else () if self._is_array else None
+            self._read_example(example)
+        self._default = self._read_example(schema["default"]) if "default" in schema else () if self._is_array else None
 
     @property
-    def takes_all(self) -> bool:
-        """Whether any request has a value that is right as it stands: a segment of the path that is any string."""
+    def accepts_any(self) -> bool:
+        """Whether every request has a valid value: a path segment that may be any string."""
         return self.declared.place == "path" and self._convert is _to_string and self.argument == self.declared.name
 
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
-        """Return the value that a request has for the parameter. The schema's default where it has none.
+        """Return a request's value of the parameter, or the schema's default.
 
         Raises:
-            RefusedError: It is missing, or breaks the schema.
+            InvalidValueError: The value is missing, or violates the schema.
         """
         place, name = self.declared.place, self.declared.name
         if place == "path":
             found = params[name]
-            if not isinstance(found, str):  # a converter of Falcon's has made it
+            if not isinstance(found, str):  # converted by Falcon
                 return found
         else:
             found = req.params.get(name) if place == "query" else req.env.get(self._key)
@@ -108,16 +108,16 @@ class Reader:
         if texts:
             return tuple(map(self._convert, texts)) if self._is_array else self._convert(texts[0])
         if self.declared.required:
-            raise RefusedError(self._missing)
+            raise InvalidValueError(self._missing_message)
         return self._default
 
-    def _of_json(self, value: Any) -> Any:
+    def _read_example(self, value: Any) -> Any:
         try:
             if self._is_array:
                 return tuple(self._convert(text_of(each)) for each in value)
             return self._convert(text_of(value))
-        except RefusedError as refused:
-            raise ValueError(f"{value!r}, which its schema names, {refused}") from None
+        except InvalidValueError as error:
+            raise ValueError(f"{value!r}, which its schema names, {error}") from None
 
 
 def _environ_key(name: str) -> str:
@@ -125,24 +125,24 @@ def _environ_key(name: str) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
 
 
-def _items(schema: Schema) -> Convert:
-    """Return what converts an item of an array. What is said of one names it."""
-    unknown = schema.keys() - _DESCRIBING - {"items"}
+def _item_converter(schema: Schema) -> Convert:
+    """Return a converter of an array's items. Its error messages name the item."""
+    unknown = schema.keys() - _UNCHECKED_KEYWORDS - {"items"}
     if unknown or not isinstance(schema.get("items"), Mapping):
         raise ValueError(f"an array has items, and {', '.join(sorted(unknown)) or 'nothing else'} is not enforced")
-    convert = _scalar(schema["items"], _OF_ITEMS)
+    convert = _scalar_converter(schema["items"], _ITEM_TYPES)
 
     def convert_item(text: str) -> Any:
         try:
             return convert(text)
-        except RefusedError as refused:
-            raise RefusedError(f"{text[:50]!r} {refused}") from None
+        except InvalidValueError as error:
+            raise InvalidValueError(f"{text[:50]!r} {error}") from None
 
     return convert_item
 
 
-def _scalar(schema: Schema, types: Types) -> Convert:
-    """Return what converts a text to the value of a schema, and refuses what breaks it.
+def _scalar_converter(schema: Schema, types: Types) -> Convert:
+    """Return a converter from text to a schema's value, which also checks the value.
 
     Raises:
         ValueError: The schema has a type or a keyword that isn't enforced.
@@ -150,81 +150,81 @@ def _scalar(schema: Schema, types: Types) -> Convert:
     kind = schema.get("type", "string")
     if kind not in types:
         raise ValueError(f"the type {kind!r} is none of {', '.join(types)}, array")
-    of_text, rules = types[kind]
-    unknown = schema.keys() - rules.keys() - _DESCRIBING
+    convert_text, rules = types[kind]
+    unknown = schema.keys() - rules.keys() - _UNCHECKED_KEYWORDS
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
     checks = [
-        (holds, _bound(schema[name]), _said(schema, name, text))
+        (holds, _bound(schema[name]), _violation_message(schema, name, text))
         for name, (holds, text) in rules.items()
         if name in schema
     ]
     if not checks:
-        return of_text
+        return convert_text
 
     def convert(text: str) -> Any:
-        value = of_text(text)
-        for holds, bound, otherwise in checks:
+        value = convert_text(text)
+        for holds, bound, message in checks:
             if not holds(value, bound):
-                raise RefusedError(otherwise)
+                raise InvalidValueError(message)
         return value
 
     return convert
 
 
-def _said(schema: Schema, name: str, text: str) -> str:
+def _violation_message(schema: Schema, name: str, text: str) -> str:
     if name == "pattern" and "description" in schema:
         return f"must be {schema['description']}"
-    return text.format(_shown(schema[name]))
+    return text.format(_format(schema[name]))
 
 
-def _convert_filled(convert: Convert, text: str) -> Any:
-    """Convert the text of a string that must be there. Blank counts as missing."""
+def _convert_nonblank(convert: Convert, text: str) -> Any:
+    """Convert the text of a required string. A blank one counts as missing."""
     try:
-        return convert(_filled(text))
-    except PydanticCustomError as refused:
-        raise RefusedError(str(refused)) from None
+        return convert(_require_text(text))
+    except PydanticCustomError as error:
+        raise InvalidValueError(str(error)) from None
 
 
 def _to_integer(text: str) -> int:
-    if not _integer(text):
-        raise RefusedError("must be an integer")
-    digits = text.lstrip("-0") or "0"  # Python counts zeros in front among the digits that it reads at most
-    number = int(digits) if len(digits) <= _MOST_DIGITS else _BEYOND  # as good as any other beyond all bounds
+    if not _match_integer(text):
+        raise InvalidValueError("must be an integer")
+    digits = text.lstrip("-0") or "0"  # int() counts leading zeros towards its limit
+    number = int(digits) if len(digits) <= _MAX_DIGITS else _HUGE  # beyond all bounds
     return -number if text.startswith("-") else number
 
 
 def _to_number(text: str) -> Decimal:
     if not is_number(text):
-        raise RefusedError("must be a number")
+        raise InvalidValueError("must be a number")
     return Decimal(text)
 
 
 def _to_boolean(text: str) -> bool:
     if text not in ("true", "false"):
-        raise RefusedError("must be true or false")
+        raise InvalidValueError("must be true or false")
     return text == "true"
 
 
 def _to_string(text: str) -> str:
-    if "\0" in text:  # no database keeps it
-        raise RefusedError("must not contain NUL")
+    if "\0" in text:  # databases can't store it
+        raise InvalidValueError("must not contain NUL")
     return text
 
 
 _TYPES: Final[Types] = {
-    "string": (_to_string, _OF_STRINGS),
-    "integer": (_to_integer, _OF_NUMBERS),
-    "number": (_to_number, _OF_NUMBERS),
-    "boolean": (_to_boolean, _OF_ALL),
+    "string": (_to_string, _STRING_RULES),
+    "integer": (_to_integer, _NUMBER_RULES),
+    "number": (_to_number, _NUMBER_RULES),
+    "boolean": (_to_boolean, _COMMON_RULES),
 }
-# Whether an item of an array may be NUL is for the resource to say, as which values it has: a filter matches none.
-_OF_ITEMS: Final[Types] = {**_TYPES, "string": (str, _OF_STRINGS)}
+# Items of arrays may contain NUL: they filter the resource's values, and match none.
+_ITEM_TYPES: Final[Types] = {**_TYPES, "string": (str, _STRING_RULES)}
 
 
 def _bound(value: Any) -> Any:
-    """Return what a keyword has, in the form that values are compared with."""
-    if isinstance(value, str):  # a pattern: in ECMA's, as in JSON Schema, $ is the very end
+    """Return a keyword's value in a form that the rules can compare with."""
+    if isinstance(value, str):  # a pattern; in ECMA's, which JSON Schema uses, $ matches only at the very end
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", value))
     return [_exact(each) for each in value] if isinstance(value, (list, tuple)) else _exact(value)
 
@@ -233,5 +233,5 @@ def _exact(value: Any) -> Any:
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 
-def _shown(value: Any) -> str:
+def _format(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

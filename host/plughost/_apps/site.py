@@ -1,4 +1,4 @@
-"""A site: the WSGI application that its listeners call, whose Falcon app can be swapped while they do."""
+"""A site: the WSGI application that its listeners call. Its Falcon app can be swapped while it serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from plughost._apps.streams import blocks, close_stream
+from plughost._apps.streams import close_stream, file_blocks
 from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
@@ -25,7 +25,7 @@ from plughost.http._routing import find_group, raw_path
 
 if TYPE_CHECKING:
     from plughost._apps.application import App
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
 
 Network = IPv4Network | IPv6Network
 StartResponse = Callable[..., Any]
@@ -42,28 +42,28 @@ _FORWARDED = (
 )
 
 # In the environ of a request in flight:
-_CUT_OFF: Final = "plughost.cut_off"  # its body is not to be sent to its end
-_ENDING: Final = "plughost.ending"  # its body is to end at its next pause
+_CUT_OFF: Final = "plughost.cut_off"  # its body breaks off
+_ENDING: Final = "plughost.ending"  # its body ends at its next pause
 _PAUSE: Final = "plughost.pause"  # the latest pause of its body
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
-_with_port = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
+_match_address = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(eq=False, slots=True)
-class Assembly:
-    """A Falcon app on a site and the requests that it is answering.
+class ServingApp:
+    """A Falcon app on a site and its requests in flight.
 
     Attributes:
         app: The app.
-        prefixes: A route group's prefix to what stands for all below it.
-        calls: The environ of each request, by its identity. Requests come and go without a lock.
+        prefixes: Maps a route group's prefix to its fallback.
+        requests: The environ of each request in flight, by its `id()`. Changed without a lock.
     """
 
     app: App
-    prefixes: Mapping[str, Mounted]
-    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    prefixes: Mapping[str, MountedRoute]
+    requests: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
 class Site:
@@ -71,9 +71,9 @@ class Site:
 
     Attributes:
         name: The site's name.
-        secure_port: The port of its HTTPS listener. None where it has none.
-        closing: Whether bodies that begin now end at their first pause.
-        timed: Whether engines note when a request was there.
+        secure_port: The port of its HTTPS listener. None if it has none.
+        closing: Whether new bodies end at their first pause.
+        timed: Whether engines record when requests arrive.
     """
 
     def __init__(
@@ -81,134 +81,138 @@ class Site:
         name: str,
         app: App,
         trusted_proxies: Iterable[Network] = (),
-        prefixes: Mapping[str, Mounted] = MappingProxyType({}),
+        prefixes: Mapping[str, MountedRoute] = MappingProxyType({}),
     ) -> None:
-        """Let an app answer until it is swapped. `X-Forwarded-*` headers of others than trusted proxies are dropped."""
+        """Serve an app until it is swapped. `X-Forwarded-*` headers are dropped unless a trusted proxy sends them."""
         self.name = name
         self.secure_port: int | None = None
         self.closing = False
         self.timed = False
         self._trusted = tuple(trusted_proxies)
         self._drained = threading.Condition()
-        self._current = Assembly(app, prefixes)
-        self._leaving: list[Assembly] = []
+        self._current = ServingApp(app, prefixes)
+        self._draining: list[ServingApp] = []
 
-    def swap(self, app: App, prefixes: Mapping[str, Mounted] = MappingProxyType({})) -> None:
-        """Send new requests to another app. `drain` waits for those in the previous one."""
+    def swap(self, app: App, prefixes: Mapping[str, MountedRoute] = MappingProxyType({})) -> None:
+        """Send new requests to another app. `drain` waits for the requests in flight."""
         with self._drained:
-            old, self._current = self._current, Assembly(app, prefixes)
-            self._leaving = [each for each in (*self._leaving, old) if each.calls]
+            old, self._current = self._current, ServingApp(app, prefixes)
+            self._draining = [each for each in (*self._draining, old) if each.requests]
 
     @property
     def in_flight(self) -> int:
-        """How many requests the current app is answering."""
-        return len(self._current.calls)
+        """The number of the current app's requests in flight."""
+        return len(self._current.requests)
 
     def plugins_in_flight(self) -> Iterator[str]:
-        """Yield the plugin of each request in flight, in swapped-out apps too. Empty for a request of no plugin."""
-        for assembly in (self._current, *self._leaving):
-            yield from map(_plugin_of, tuple(assembly.calls.values()))
+        """Yield the plugin of each request in flight, or an empty string for no plugin. Swapped-out apps count too."""
+        for serving_app in (self._current, *self._draining):
+            yield from map(_plugin_of, tuple(serving_app.requests.values()))
 
     def drain(self, timeout: float, plugins: Collection[str] | None = None) -> Counter[str]:
-        """Wait until what was swapped out has answered its last request; return how many it has not, by plugin."""
-        until = monotonic() + timeout
+        """Wait until swapped-out apps have no requests in flight. Return how many are left, by plugin."""
+        deadline = monotonic() + timeout
         with self._drained:
-            while left := self._swapped_out(plugins):
-                patience = until - monotonic()
-                if patience <= 0:
+            while left := self._unfinished_requests(plugins):
+                remaining = deadline - monotonic()
+                if remaining <= 0:
                     break
-                # not for all of it: a request that was not routed yet may be nobody's to wait for
-                self._drained.wait(min(patience, _LOOK_SECONDS))
+                # poll, since a request may be routed meanwhile to a plugin that is not waited for
+                self._drained.wait(min(remaining, _POLL_SECONDS))
         return Counter(map(_plugin_of, left))
 
     def cut_off(self, plugins: Collection[str] | None = None) -> None:
-        """Wait no more for what was swapped out: in place of its next part, a body ends so that its client notices."""
-        for environ in self._swapped_out(plugins):
+        """Give up the requests in swapped-out apps. Their bodies break off, so that clients notice."""
+        for environ in self._unfinished_requests(plugins):
             environ[_CUT_OFF] = True
             _end_pause(environ)
 
     def end_streams(self, plugins: Collection[str] | None = None, *, everything: bool = False) -> None:
-        """Let bodies end at their next pause: those of what was swapped out, or everything."""
-        current = tuple(self._current.calls.values()) if everything else ()
-        for environ in (*self._swapped_out(plugins), *current):
+        """End bodies at their next pause: those of swapped-out apps, or all with `everything`."""
+        current = tuple(self._current.requests.values()) if everything else ()
+        for environ in (*self._unfinished_requests(plugins), *current):
             environ[_ENDING] = True
             _end_pause(environ)
 
-    def _swapped_out(self, plugins: Collection[str] | None) -> list[dict[str, Any]]:
-        calls = (environ for each in self._leaving for environ in tuple(each.calls.values()) if _CUT_OFF not in environ)
-        return [environ for environ in calls if plugins is None or _plugin_of(environ) in {"", *plugins}]
+    def _unfinished_requests(self, plugins: Collection[str] | None) -> list[dict[str, Any]]:
+        in_flight = (environ for each in self._draining for environ in tuple(each.requests.values()))
+        return [
+            environ
+            for environ in in_flight
+            if _CUT_OFF not in environ and (plugins is None or _plugin_of(environ) in {"", *plugins})
+        ]
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
-        """Return the plugin whose prefix covers a request's path. Empty where none does."""
+        """Return the plugin whose prefix covers a request's path, or an empty string."""
         mounted = find_group(self._current.prefixes, raw_path(environ))
         return mounted.plugin if mounted is not None else ""
 
     def client_of(self, environ: dict[str, Any]) -> str:
-        """Return the address that a request comes from, which a trusted proxy tells."""
+        """Return the client's address, which trusted proxies forward."""
         seen = {"wsgi.url_scheme": "http", **environ}
         self._apply_forwarded(seen)
         return str(seen["REMOTE_ADDR"])
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer that the plugin of a request has too much to do, as the app answers errors."""
+        """Respond that the request's plugin is overloaded, in the plugin's error format."""
         environ[OVERLOADED] = find_group(self._current.prefixes, raw_path(environ))
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""
-        call = id(environ)
-        assembly = self._current
-        assembly.calls[call] = environ
-        while assembly is not self._current:  # swapped out before it was counted here: it may count as drained
-            self._leave(assembly, call)
-            assembly = self._current
-            assembly.calls[call] = environ
+        request_key = id(environ)
+        serving_app = self._current
+        serving_app.requests[request_key] = environ
+        while serving_app is not self._current:  # swapped meanwhile: `drain` may have missed this request
+            self._finish_request(serving_app, request_key)
+            serving_app = self._current
+            serving_app.requests[request_key] = environ
         environ["plughost.site"] = self
-        environ["wsgi.file_wrapper"] = blocks
+        environ["wsgi.file_wrapper"] = file_blocks
         try:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)
-            body = assembly.app(environ, start_response)
-        except BaseException as error:  # noqa: BLE001 - SystemExit too: it is answered, or raised again
+            body = serving_app.app(environ, start_response)
+        except BaseException as error:  # noqa: BLE001 - SystemExit too: it gets a response, or is raised again
             try:
-                body = _fail(assembly.app, environ, start_response, error)
+                body = _respond_to_failure(serving_app.app, environ, start_response, error)
             except BaseException:
-                self._leave(assembly, call)
+                self._finish_request(serving_app, request_key)
                 raise
         if type(body) is list:
-            self._leave(assembly, call)
+            self._finish_request(serving_app, request_key)
             return body
         if self.closing:
             environ[_ENDING] = True
-        fail = partial(_fail, assembly.app, environ, start_response)
-        return _Streamed(body, environ, fail, lambda: self._leave(assembly, call))
+        respond_to_failure = partial(_respond_to_failure, serving_app.app, environ, start_response)
+        return _StreamedBody(body, environ, respond_to_failure, lambda: self._finish_request(serving_app, request_key))
 
-    def _leave(self, assembly: Assembly, call: int) -> None:
-        del assembly.calls[call]
-        if assembly is not self._current:
+    def _finish_request(self, serving_app: ServingApp, request_key: int) -> None:
+        del serving_app.requests[request_key]
+        if serving_app is not self._current:
             with self._drained:
-                self._leaving = [each for each in self._leaving if each.calls]  # nothing keeps it until the next swap
+                self._draining = [each for each in self._draining if each.requests]  # frees drained apps at once
                 self._drained.notify_all()
 
     def _apply_forwarded(self, environ: dict[str, Any]) -> None:
-        """Believe a trusted proxy about client, scheme and host. Drop what anybody else claims."""
-        claimed = {name: environ.pop(name) for name in _FORWARDED if name in environ}
-        environ["plughost.forwarded"] = True  # believed or not: what must not be reached through a proxy asks
+        """Take client, scheme and host from a trusted proxy's headers. Drop these headers from other clients."""
+        forwarded = {name: environ.pop(name) for name in _FORWARDED if name in environ}
+        environ["plughost.forwarded"] = True  # even if untrusted, for resources that may not be reached through a proxy
         if not self._trusted or not self._is_trusted(environ.get("REMOTE_ADDR", "")):
             return
         environ[TRUSTED] = True
-        addresses = [address.strip() for address in claimed.get("HTTP_X_FORWARDED_FOR", "").split(",")]
+        addresses = [address.strip() for address in forwarded.get("HTTP_X_FORWARDED_FOR", "").split(",")]
         for address in reversed([_without_port(address) for address in addresses if address]):
             if address_of(address) is None:
                 break
             environ["REMOTE_ADDR"] = address
             if not self._is_trusted(address):
                 break
-        scheme = claimed.get("HTTP_X_FORWARDED_PROTO", "").rpartition(",")[2].strip().lower()
+        scheme = forwarded.get("HTTP_X_FORWARDED_PROTO", "").rpartition(",")[2].strip().lower()
         if scheme in ("http", "https"):
             environ["wsgi.url_scheme"] = scheme
-        host = claimed.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
-        port = claimed.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
+        host = forwarded.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
+        port = forwarded.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
         if host and is_host(f"{host}:{port}") and port != _DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
             host = f"{host}:{port}"
         if is_host(host):
@@ -220,28 +224,29 @@ class Site:
 
 
 def _without_port(address: str) -> str:
-    """Return an address without the port that some proxies add to it, and without the brackets of IPv6."""
-    found = _with_port(address)
-    return address if found is None else found[1] or found[2]
+    """Return an address without the port that some proxies append, and without IPv6 brackets."""
+    match = _match_address(address)
+    return address if match is None else match[1] or match[2]
 
 
-class _Streamed:
-    """A body that is produced while it is sent, and reports when it is done.
+class _StreamedBody:
+    """A body that is produced while it is sent, and calls `on_close` when it is closed.
 
-    One that fails before its first part is answered by `fail`. One that fails later is logged, and cut off.
+    If it fails before its first part, it sends the body that `respond_to_failure` returns. If it fails later, it logs
+    the error and breaks off.
     """
 
     def __init__(
         self,
         body: Iterable[bytes],
         environ: dict[str, Any],
-        fail: Callable[[BaseException], Iterable[bytes]],
-        done: Callable[[], None],
+        respond_to_failure: Callable[[BaseException], Iterable[bytes]],
+        on_close: Callable[[], None],
     ) -> None:
         self._body = body
         self._environ = environ
-        self._fail = fail
-        self._done = done
+        self._respond_to_failure = respond_to_failure
+        self._on_close = on_close
         self._begun = False
         self._closed = False
 
@@ -252,63 +257,65 @@ class _Streamed:
                 if _CUT_OFF in environ:
                     raise CutOffError
                 if type(part) is not bytes or not part or not self._begun:
-                    self._look_at(part)
+                    self._inspect_part(part)
                 yield part
         except (CutOffError, GeneratorExit):
             raise
         except BaseException as error:
             if not self._begun:
-                yield from self._answer(error)
+                yield from self._respond_with_error(error)
                 return
             _log_failure(environ)
             raise CutOffError from error
 
-    def _look_at(self, part: bytes) -> None:
-        """Refuse what is no part, note the first one, and end a pause where the body is to end."""
+    def _inspect_part(self, part: bytes) -> None:
+        """Refuse invalid parts, report the first part, and end a pause if the body is to end."""
         check_part(part)
         if part and not self._begun:
-            self._begin()
+            self._mark_begun()
         elif type(part) is Pause:
             self._environ[_PAUSE] = part
             if _ENDING in self._environ:
                 part.end()
 
-    def _begin(self) -> None:
+    def _mark_begun(self) -> None:
         self._begun = True
-        begins = self._environ.get(BEGINS)
-        if begins is not None:
-            begins()
+        on_begin = self._environ.get(BEGINS)
+        if on_begin is not None:
+            on_begin()
             del self._environ[BEGINS]
 
-    def _answer(self, error: BaseException) -> Iterable[bytes]:
-        """Return the error's own body, in place of the one that failed."""
-        self._begun = True  # as it is noted by itself
+    def _respond_with_error(self, error: BaseException) -> Iterable[bytes]:
+        """Return the body of an error response, and close the one that failed."""
+        self._begun = True  # the error response reports its own beginning
         failed, self._body = self._body, ()
         try:
-            self._body = self._fail(error)
+            self._body = self._respond_to_failure(error)
         finally:
-            with suppress(Exception):  # what is answered already is an error
+            with suppress(Exception):  # the response is an error already
                 close_stream(failed)
         return self._body
 
     def close(self) -> None:
-        """Close the body. Servers call this once, whether or not all was sent."""
+        """Close the body. Servers call this once, even if not everything was sent."""
         if self._closed:
             return
         self._closed = True
         try:
             if not self._begun:
-                self._begin()
+                self._mark_begun()
             close_stream(self._body)
         finally:
-            self._done()
+            self._on_close()
 
 
-def _fail(app: App, environ: dict[str, Any], start_response: StartResponse, error: BaseException) -> Iterable[bytes]:
-    """Answer a request that failed where Falcon gives it to no handler, as the app answers errors.
+def _respond_to_failure(
+    app: App, environ: dict[str, Any], start_response: StartResponse, error: BaseException
+) -> Iterable[bytes]:
+    """Respond with the app's error format to an error that Falcon passes to no handler.
 
     Raises:
-        BaseException: The error, where this is the second one.
+        BaseException: The error, if the request failed before.
     """
     request_id, this_thread.request_id = this_thread.request_id, None
     if FAILED in environ:
@@ -325,7 +332,7 @@ def _fail(app: App, environ: dict[str, Any], start_response: StartResponse, erro
 
 
 def _log_failure(environ: dict[str, Any]) -> None:
-    """Log the exception at hand, with the id of a request whose response has begun."""
+    """Log the current exception with the request's id, after the response has begun."""
     this_thread.request_id = environ.get("HTTP_X_REQUEST_ID")
     try:
         _LOGGER.exception("the response to %s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
@@ -340,6 +347,6 @@ def _end_pause(environ: dict[str, Any]) -> None:
 
 
 def _plugin_of(environ: dict[str, Any]) -> str:
-    """Return the plugin that answers a request. An empty name where none does, or it was not routed yet."""
-    mounted: Mounted | None = environ.get("plughost.mounted")
+    """Return the plugin of a request, or an empty string if it has none or is not routed yet."""
+    mounted: MountedRoute | None = environ.get("plughost.mounted")
     return mounted.plugin if mounted is not None else ""

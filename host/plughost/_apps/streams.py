@@ -1,4 +1,4 @@
-"""Streamed bodies on their way to a server: whatever wraps one leaves it what Falcon and PEP 3333 say that it is."""
+"""Wrappers of streamed bodies, each of them a stream as Falcon and PEP 3333 define it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from wsgiref.util import FileWrapper
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-BLOCK: Final = 64 * 1024
-"""Bytes of a file that are sent at a time."""
+_BLOCK_BYTES: Final = 64 * 1024
 
 
-def blocks(file: Any, suggested_size: int = BLOCK) -> FileWrapper:
-    """Return the large blocks of a file: the `wsgi.file_wrapper` of PEP 3333. Falcon suggests a small size."""
-    return FileWrapper(file, BLOCK)
+def file_blocks(file: Any, suggested_size: int = _BLOCK_BYTES) -> FileWrapper:
+    """Return the large blocks of a file: the `wsgi.file_wrapper` of PEP 3333. Falcon would suggest small ones."""
+    return FileWrapper(file, _BLOCK_BYTES)
 
 
-class Bounded:
-    """A stream of which as much is sent as its Content-Length says: what is longer is cut, what is shorter fails.
+class BoundedStream:
+    """A stream that yields as many bytes as its Content-Length says: a longer one is cut, a shorter one fails.
 
-    PEP 3333 has it so, and HTTP/2 resets a stream that is longer.
+    PEP 3333 requires it, and HTTP/2 resets a stream that is longer.
     """
 
     def __init__(self, stream: Any, length: int) -> None:
@@ -28,9 +27,9 @@ class Bounded:
         self._length = length
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield its parts, the last one cut; `EOFError` where they are too few."""
+        """Yield the parts, and cut the last one. Raise `EOFError` if they are too short."""
         left = self._length
-        for part in parts_of(self._stream):
+        for part in stream_parts(self._stream):
             yield part[:left]
             left -= len(part)
             if left <= 0:
@@ -44,12 +43,12 @@ class Bounded:
         close_stream(self._stream)
 
 
-class Watched:
-    """A stream that reports when it is closed, and otherwise behaves as the one it wraps."""
+class NotifyingStream:
+    """A stream that calls `on_close` once it is closed, and otherwise behaves like the one that it wraps."""
 
-    def __init__(self, stream: Any, closed: Callable[[], None]) -> None:
+    def __init__(self, stream: Any, on_close: Callable[[], None]) -> None:
         self._stream = stream
-        self._closed: Callable[[], None] | None = closed
+        self._on_close: Callable[[], None] | None = on_close
         read = getattr(stream, "read", None)
         if read is not None:
             self.read = read
@@ -59,18 +58,18 @@ class Watched:
         return iter(self._stream)
 
     def close(self) -> None:
-        """Close the stream, the first time that this is called."""
-        closed, self._closed = self._closed, None
-        if closed is not None:
+        """Close the stream. Further calls do nothing."""
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
             try:
                 close_stream(self._stream)
             finally:
-                closed()
+                on_close()
 
 
-def parts_of(stream: Any) -> Iterable[bytes]:
-    """Return the parts of a stream, as Falcon takes it: blocks of a file, or what it yields itself."""
-    return blocks(stream) if getattr(stream, "read", None) else stream
+def stream_parts(stream: Any) -> Iterable[bytes]:
+    """Return the parts of a stream as Falcon would send them: the blocks of a file, or what an iterable yields."""
+    return file_blocks(stream) if getattr(stream, "read", None) else stream
 
 
 def close_stream(stream: object) -> None:

@@ -14,7 +14,7 @@ from plughost._files import locked_folder, sync, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
 from plughost.stores._migrations import refuse_newer
-from plughost.stores._sqlite import SQLite, SQLiteAdministration
+from plughost.stores._sqlite import SQLite, SQLiteAdminSession
 
 if TYPE_CHECKING:
     from plughost.stores._store import OpenStore
@@ -55,7 +55,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
 
 def _copy(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of a database to a single new private file, and sync it to the disk."""
-    _sqlite_files.make(target)
+    _sqlite_files.create(target)
     with closing(_sqlite_files.connect(target, 30)) as written:
         _sqlite_files.copy_into(path, written)
         written.execute("PRAGMA journal_mode = DELETE")  # WAL mode would add a second file
@@ -89,7 +89,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         raise SetupError(f"there is no file {file}")
     if not isinstance(database, SQLite):
         return load(store, file)
-    with database.alone():
+    with database.exclusive_claim():
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
                 schema = _verify(store, source, file)
@@ -134,7 +134,7 @@ def _verify(store: OpenStore[Any], source: sqlite3.Connection, file: Path) -> in
     found = source.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
         raise SetupError(f"{file} is damaged: {one_line(found)}")
-    schema = SQLiteAdministration(source, store.name).schema_number()
+    schema = SQLiteAdminSession(source, store.name).schema_number()
     if schema == 0:
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._queries import quote
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._migrations import MAKE_TABLE, refuse_newer
+from plughost.stores._migrations import CREATE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ def load(store: OpenStore[Any], file: Path) -> int:
     script += _run("pg_restore", arguments, script=selection)
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all
     # values are quoted.
-    script += f"\nRESET search_path;\n{MAKE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
+    script += f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
     for row in rows:
         script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_quote_literal, row))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
-    with store.database.alone():
+    with store.database.exclusive_claim():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
         _run("psql", arguments, store.database, script)
     return schema

@@ -22,7 +22,7 @@ from plughost._cli.options import (
     print_json,
     say,
 )
-from plughost._runtime.control import NotTold, send_command
+from plughost._runtime.control import NotPermitted, send_command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -118,7 +118,9 @@ def _send(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
     try:
         answer = send_command(data_dir, command, **arguments)
     except NotRunning as error:
-        raise click.ClickException(str(error) if isinstance(error, NotTold) else f"{error} {_HOW_TO_START}") from None
+        raise click.ClickException(
+            str(error) if isinstance(error, NotPermitted) else f"{error} {_HOW_TO_START}"
+        ) from None
     if "error" in answer:  # a host of another version, or an internal error
         raise click.ClickException(f"The host did not execute the command: {answer['error']}.")
     return answer

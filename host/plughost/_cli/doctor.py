@@ -36,7 +36,7 @@ from plughost._cli.options import (
 )
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._runtime.control import NotTold, send_command
+from plughost._runtime.control import NotPermitted, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._tls.certificates import certificate_in_use, describe, prepare
@@ -189,7 +189,7 @@ def _check_versions(settings: Settings) -> Iterator[Finding]:
         yield Finding("versions", "advice", warning, "Remove what is left of it, or install it again.")
     try:
         running = send_command(settings.data_dir, "status")
-    except NotTold:
+    except NotPermitted:
         yield Finding("running host", "advice", "this user can't see whether one runs", "Run this as the host's user.")
         return
     except NotRunning:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced
-from plughost._plugins.metadata import debris, version_of
-from plughost._plugins.registry import Entry, State
+from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced_entry_points
+from plughost._plugins.metadata import leftover_distributions, version_of
+from plughost._plugins.registry import PluginRecord, State
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def explain(name: str, registry: Registry, environment: Environment) -> tuple[bo
     return False, list(_describe_distribution(found))
 
 
-def _describe_entry(entry: Entry) -> Iterator[str]:
+def _describe_entry(entry: PluginRecord) -> Iterator[str]:
     label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
@@ -58,7 +58,7 @@ def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
     if found.damage is not None:
         yield f"{label} is installed, but damaged: {found.damage}. Install it again."
         return
-    wrong = list(misplaced([found]))
+    wrong = list(misplaced_entry_points([found]))
     groups = sorted(found.entry_points.groups)
     if wrong:
         yield from (f"{each}." for each in wrong)
@@ -71,7 +71,7 @@ def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
 
 
 def _describe_missing(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
-    left = [each for each in debris() if each.name and canonicalize_name(each.name) in keys]
+    left = [each for each in leftover_distributions() if each.name and canonicalize_name(each.name) in keys]
     if left:
         yield (
             f"{left[0].name} {version_of(left[0])} is not installed any more: an installer was killed while it removed "

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from plughost._api.host import Value
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 
@@ -187,13 +187,13 @@ def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
-def _is_unknown(entry: Entry) -> bool:
+def _is_unknown(entry: PluginRecord) -> bool:
     """Return whether a plugin that failed has, or may have, settings that can't be shown."""
     may_have_some = not entry.hooks or "register_settings" in entry.hooks
     return entry.failure is not None and entry.settings is None and may_have_some
 
 
-def _is_table_wanted(entry: Entry, keys: Collection[str]) -> bool:
+def _is_table_wanted(entry: PluginRecord, keys: Collection[str]) -> bool:
     table = f"plugins.{entry.name}"
     return _is_wanted(table, keys) or any(key.startswith(f"{table}.") for key in keys)
 
@@ -212,7 +212,7 @@ def _explain(name: str, generation: Generation, as_json: bool) -> None:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _plugin_as_plain(entry: Entry) -> dict[str, Any]:
+def _plugin_as_plain(entry: PluginRecord) -> dict[str, Any]:
     failure = entry.failure
     return {
         "name": entry.name,

@@ -156,7 +156,7 @@ def preview_generation(
         from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
         host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
-        generation = host.look(rehearsed=rehearsed)
+        generation = host.dry_run(rehearsed=rehearsed)
         generation.close()
     finally:
         if is_first:

@@ -26,14 +26,14 @@ from plughost._cli.options import (
 from plughost._commands import ALIASES
 from plughost._logging import silent_logger
 from plughost._plugins import loader, registration
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost._runtime.optional import unusable
+from plughost._runtime.optional import library_problems
 from plughost.ratelimits import RateLimits
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ def find_alias(ctx: click.Context, name: str) -> click.Command | None:
     return _UnavailableCommand(name, f"{cause}. Install it from the same source as {HOST}.")
 
 
-def commands_of(registry: Registry, entry: Entry) -> tuple[click.Command, ...]:
+def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:
     """Return the commands of a plugin. Mark it as failed if they are invalid."""
     hook = "register_commands"
 
     def call() -> tuple[click.Command, ...]:
-        commands = registration.all_of(click.Command, registry.call(entry, hook))
+        commands = registration.require_items(click.Command, registry.call(entry, hook))
         names = [command.name for command in commands]
         for name in names:
             if not name or name.startswith("-") or len(name.split()) > 1:
@@ -103,7 +103,7 @@ def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins. Search only once per run: this is the slowest part of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = only_allowed(Environment().plugins, settings_or_defaults().host.allowed)
+        ctx.meta[key] = mark_disallowed(Environment().plugins, settings_or_defaults().host.allowed)
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -118,7 +118,7 @@ def _build_command(name: str, found: Collection[InstalledPlugin]) -> click.Comma
     return _build_group(name, commands)
 
 
-def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, Entry]:
+def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, PluginRecord]:
     """Import a plugin and those that it requires, but no others."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
@@ -151,12 +151,12 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 
 def _make_context(name: str, config: Path | None) -> Any:
     settings = load_settings(config)
-    registry, entry = _load_with_required(name, only_allowed(Environment().plugins, settings.host.allowed))
+    registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
-    usable = not any(unusable(settings.host))  # else in memory, which suffices for a command and can't fail
+    usable = not any(library_problems(settings.host))  # else in memory, which suffices for a command and can't fail
     rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
-    registration.give_contexts(
+    registration.set_contexts(
         registry,
         data_root=settings.data_dir,
         logger=host.logger,
@@ -186,14 +186,14 @@ class _CommandHost(Host):
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The stores of all installed plugins, even disabled ones, prepared but not open."""
         if self.generation is None:
-            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).look()
+            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
 
 
 class _LazyStores(Mapping[str, Any]):
     """The stores of a command's plugin, opened on first use, since most commands use none."""
 
-    def __init__(self, entry: Entry, settings: Settings) -> None:
+    def __init__(self, entry: PluginRecord, settings: Settings) -> None:
         self._entry = entry
         self._settings = settings
 

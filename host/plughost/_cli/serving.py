@@ -33,8 +33,8 @@ from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_of
-from plughost._runtime.control import AlreadyRunning, Control, why_unusable
-from plughost._runtime.generation import GenerationRefused, lacking
+from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
+from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
 from plughost._runtime.reports import status_of
 from plughost._runtime.restart import Predecessor, Restart, notify
@@ -79,24 +79,24 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         "drain": lambda undo=False: _drain(host, undo=undo),
         "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_ORIGIN}).as_plain(),
         "query": host.view.answer_query,
-        "audit": audit_of(settings, logger).take,
+        "audit": audit_of(settings, logger).write_command_event,
     }
     control = Control(settings.data_dir, commands)
-    restart = Restart(sockets, control, may=lambda: host.phase is Phase.SERVING, leave=host.ask_to_stop)
+    restart = Restart(sockets, control, can_restart=lambda: host.phase is Phase.SERVING, stop=host.request_stop)
     commands["restart"] = restart
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
     watcher = Watcher(host, reporter.report_reload) if watch else None
     _start(host, control, predecessor, reporter)
-    sockets.settle()
+    sockets.take_ownership()
     gc.collect()
     gc.freeze()  # collecting objects that live as long as the host would slow small requests by 2 %
     reporter.report_start(host)
     if watcher is not None:
         watcher.start()
     if predecessor.exists:
-        predecessor.tell(pid=os.getpid())
+        predecessor.report(pid=os.getpid())
     else:
         notify("READY=1")
     host.wait()
@@ -126,13 +126,13 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         control.stop()
         reasons = [f"{entry.installed.label}: {entry.failure}" for entry in error.registry if entry.failure is not None]
         sentence = f"{error}." if not str(error).endswith("?") else str(error)
-        predecessor.tell(reason="\n".join([sentence, *reasons]))
+        predecessor.report(reason="\n".join([sentence, *reasons]))
         reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         if host.generation is not None:  # it serves, and can't take commands
             host.stop()
         control.stop()
-        predecessor.tell(reason=str(error))
+        predecessor.report(reason=str(error))
         reporter.fail("refused to start", str(error))
 
 
@@ -142,7 +142,7 @@ def _begin_stop(host: Host, reporter: Reporter) -> None:
     if delay := host.settings.host.shutdown_delay:
         after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
         reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
-        host.leave()
+        host.delay_stop()
     reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
 
 
@@ -158,14 +158,14 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     Exit code 0 if they would, else 1. Warnings don't count.
     """
     generation = preview_generation(settings, without, dev=dev, strict=strict, rehearsed=True)
-    registry, untried, problems = generation.registry, len(generation.stores.doubts), lacking(generation)
+    registry, untried, problems = generation.registry, len(generation.stores.doubts), start_problems(generation)
     warnings = generation.warnings
     try:
         tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
         warnings += tls.warnings if tls else ()
     except CertificateError as error:
         problems.append(str(error))
-    if (why := why_unusable(settings.data_dir)) is not None:
+    if (why := data_dir_problem(settings.data_dir)) is not None:
         problems.append(why)
     warnings += command_problems(registry)
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
@@ -208,11 +208,11 @@ def _silence_closed_streams(*streams: TextIO) -> None:
 
 def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
     if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
-        host.ask_to_stop()
+        host.request_stop()
     else:
         threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    host.ask_to_stop()
+    host.request_stop()

@@ -35,7 +35,7 @@ from plughost._runtime.audit import command_audit
 from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._looking import Statistics, statistics
+from plughost.stores._inspection import Statistics, statistics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -137,7 +137,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     audit = command_audit(settings)
     with (
         as_click_error(StoreError),
-        audit.around("restore", target=[store], file=str(file)),
+        audit.recording("restore", target=[store], file=str(file)),
         spinner(f"Restoring {store}"),
     ):
         schema = restore(chosen, file)
@@ -165,7 +165,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
             raise click.Abort
     audit = command_audit(settings)
     for store in owned:
-        with as_click_error(StoreError), audit.around("purge", target=[store.name]):
+        with as_click_error(StoreError), audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
@@ -249,5 +249,5 @@ def _refuse_if_served(stores: Iterable[OpenStore[Any]]) -> None:
     with as_click_error(StoreError):
         for store in stores:
             if store.database.exists():
-                with store.database.alone():
+                with store.database.exclusive_claim():
                     pass

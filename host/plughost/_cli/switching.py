@@ -117,7 +117,7 @@ def _switch(
             say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    with command_audit(settings).around(verb, target=target) as event:
+    with command_audit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
         report: ReloadReport | None = None
         if not no_reload:

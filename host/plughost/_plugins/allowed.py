@@ -1,4 +1,4 @@
-"""Allowed: which distributions may bring plugins, where the operator has listed them."""
+"""The setting `allowed`: which distributions may provide plugins."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def parse_allowed(text: str) -> Requirement:
-    """Return an entry of the setting `allowed`.
+    """Parse an item of the setting `allowed`.
 
     Raises:
-        ValueError: It is more, or less, than a name and a range of versions.
+        ValueError: It is not just a name and a range of versions.
     """
     try:
         requirement = Requirement(text)
@@ -32,23 +32,23 @@ def parse_allowed(text: str) -> Requirement:
 
 
 def why_not_allowed(allowed: Collection[str] | None, distribution: str, version: str) -> str | None:
-    """Return why a distribution may not bring plugins; None where it may, as all may without the setting."""
+    """Return why a distribution may not provide plugins, or None. Without the setting, all may."""
     if allowed is None:
         return None
     key = canonicalize_name(distribution)
-    named = [each for each in map(parse_allowed, allowed) if canonicalize_name(each.name) == key]
-    if not named:
+    matching = [each for each in map(parse_allowed, allowed) if canonicalize_name(each.name) == key]
+    if not matching:
         return f"{distribution} {version} is not allowed: the setting allowed does not name it"
     try:
-        if any(each.specifier.contains(version, prereleases=True) for each in named):
+        if any(each.specifier.contains(version, prereleases=True) for each in matching):
             return None
     except InvalidVersion:
         pass
-    return f"{distribution} {version} is not allowed: the setting allowed has {', '.join(map(str, named))}"
+    return f"{distribution} {version} is not allowed: the setting allowed has {', '.join(map(str, matching))}"
 
 
-def only_allowed(plugins: Iterable[InstalledPlugin], allowed: Collection[str] | None) -> tuple[InstalledPlugin, ...]:
-    """Return plugins, of which those that are not allowed have that as their problem: they are never imported."""
+def mark_disallowed(plugins: Iterable[InstalledPlugin], allowed: Collection[str] | None) -> tuple[InstalledPlugin, ...]:
+    """Return the plugins. Those that are not allowed get a problem, so that they are never imported."""
     return tuple(
         each if each.problem else replace(each, problem=why_not_allowed(allowed, each.distribution, each.version))
         for each in plugins

@@ -1,4 +1,4 @@
-"""Conflicts: what two plugins claim at once, found before anything starts."""
+"""Conflicts: names, routes and tables that two plugins claim, found before anything starts."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.discovery import sort_graph
 from plughost._plugins.failures import Failure
-from plughost._plugins.registry import Entry, Registry, State
-from plughost._plugins.validation import unroutable
+from plughost._plugins.registry import PluginRecord, Registry, State
+from plughost._plugins.validation import routing_problem
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware
 
-_ANOTHER_PREFIX: Final = "Give one of the two another prefix, or another site by its setting site, or disable it."
+_PREFIX_ADVICE: Final = "Give one of the two another prefix, or another site by its setting site, or disable it."
 _field = re.compile(r"\{[^{}]*\}")
 
 
 def find_store_conflicts(registry: Registry) -> None:
-    """Fail every plugin that claims a store or a table that an earlier one has. See `find_conflicts`."""
-    _fail_later(registry, _stores, lambda _entry, _others: None)
+    """Fail each plugin that claims a store or table of an earlier one. See `find_conflicts`."""
+    _fail_conflicting(registry, _store_claims, lambda _entry, _others: None)
 
 
 def find_conflicts(registry: Registry) -> None:
-    """Fail every plugin that claims what an earlier one has.
+    """Fail each plugin that claims a route or name of an earlier one.
 
-    The earlier one, in the registry's order, keeps what it claimed. The message names both.
+    The earlier one, in the registry's order, keeps it. The message names both.
     """
-    _fail_later(registry, _mounts, _clash)
+    _fail_conflicting(registry, _mount_claims, _routing_conflict)
 
 
-def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
-    """Order all middleware by `before` and `after`, outermost first. A circle fails the plugins in it."""
+def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware], ...]:
+    """Order all middleware by `before` and `after`, outermost first. Of a cycle, the last plugin fails."""
     while True:
-        declared = {each.name: (entry, each) for entry in registry.active() for each in entry.declared.middleware}
+        declared = {each.name: (record, each) for record in registry.active() for each in record.declared.middleware}
         graph: dict[str, set[str]] = {name: set() for name in declared}
         for name, (_, each) in declared.items():
             graph[name].update(other for other in each.after if other in declared)
@@ -45,88 +45,88 @@ def order_middleware(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]
         try:
             return tuple(declared[name] for name in sort_graph(graph))
         except CycleError as error:
-            circle = error.args[1]
-            entry, _ = max((declared[name] for name in circle), key=lambda pair: registry.entries.index(pair[0]))
-            cause = f"middleware order is a circle: {' before '.join(circle)}"
-            registry.fail(entry, Failure("register_middleware", cause, "Disable one of these plugins."))
+            cycle = error.args[1]
+            record, _ = max((declared[name] for name in cycle), key=lambda pair: registry.records.index(pair[0]))
+            cause = f"middleware order is a circle: {' before '.join(cycle)}"
+            registry.fail(record, Failure("register_middleware", cause, "Disable one of these plugins."))
 
 
-def _fail_later(
+def _fail_conflicting(
     registry: Registry,
-    claims_of: Callable[[Entry], Iterator[str]],
-    clash: Callable[[Entry, Iterable[Entry]], Failure | None],
+    claims_of: Callable[[PluginRecord], Iterator[str]],
+    find_conflict: Callable[[PluginRecord, Iterable[PluginRecord]], Failure | None],
 ) -> None:
-    owners: dict[str, Entry] = {}
-    for entry in registry.active():
-        if entry.state is not State.ACTIVE:  # blocked meanwhile, by another's conflict
+    owners: dict[str, PluginRecord] = {}
+    for record in registry.active():
+        if record.state is not State.ACTIVE:  # blocked meanwhile: a plugin that it requires has failed
             continue
-        claims = list(claims_of(entry))
-        # What is claimed twice says more than the routes that clash because of it.
-        failure = _taken(claims, owners) or clash(entry, owners.values())
+        claims = list(claims_of(record))
+        # Check claims first: their message is clearer than that of the routes.
+        failure = _claim_conflict(claims, owners) or find_conflict(record, owners.values())
         if failure is not None:
-            registry.fail(entry, failure)
+            registry.fail(record, failure)
         else:
-            owners.update(dict.fromkeys(claims, entry))
+            owners.update(dict.fromkeys(claims, record))
 
 
-def _taken(claims: list[str], owners: dict[str, Entry]) -> Failure | None:
-    """Return why a plugin can't have what it claims. None where nothing of that is taken."""
-    twice = next((claim for claim in claims if claims.count(claim) > 1), None)
+def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
+    """Return why a plugin can't have its claims, or None."""
+    repeated = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
-    if twice is not None:
-        return Failure("conflict", f"it claims the {twice} twice")
+    if repeated is not None:
+        return Failure("conflict", f"it claims the {repeated} twice")
     if taken is None:
         return None
     cause = f"the {taken} belongs to {owners[taken].installed.label} already"
     if taken.startswith(("prefix ", "route ")):
-        return Failure("conflict", cause, _ANOTHER_PREFIX)
+        return Failure("conflict", cause, _PREFIX_ADVICE)
     return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
-def _stores(entry: Entry) -> Iterator[str]:
-    """Yield, as words for a message, what of a plugin's stores must be unique on the host."""
-    for store in entry.declared.stores:
+def _store_claims(record: PluginRecord) -> Iterator[str]:
+    """Yield the claims of a plugin's stores, as words for a message. Each must be unique on the host."""
+    for store in record.declared.stores:
         yield f"store {store.name}"
         yield from (f"table {table.lower()}" for table in store.tables)
 
 
-def _mounts(entry: Entry) -> Iterator[str]:
-    """Yield, as words for a message, what else of a plugin must be unique on the host."""
-    declared = entry.declared
+def _mount_claims(record: PluginRecord) -> Iterator[str]:
+    """Yield the other claims of a plugin, as words for a message. Each must be unique on the host."""
+    declared = record.declared
     for group in declared.groups:
-        site = entry.site_of(group)
+        site = record.site_of(group)
         yield f"prefix {group.prefix} on site {site}"
         for route in group.routes:
             yield f"route {_field.sub('{}', group.prefix + route.path)} on site {site}"
     yield from (f"middleware {each.name}" for each in declared.middleware)
     yield from (f"health check {each.name}" for each in declared.checks)
-    yield from (f"job {entry.name}/{each.name}" for each in declared.jobs)
-    yield from (f"page {entry.name}/{each.name}" for each in declared.pages)
+    yield from (f"job {record.name}/{each.name}" for each in declared.jobs)
+    yield from (f"page {record.name}/{each.name}" for each in declared.pages)
 
 
-def _clash(entry: Entry, others: Iterable[Entry]) -> Failure | None:
-    """Return how a plugin's routes can't stand beside others' on one site, by Falcon's own rules."""
-    accepted = list(dict.fromkeys(others))
-    problem = unroutable(entry.declared.groups)
+def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> Failure | None:
+    """Return why Falcon's router refuses a plugin's routes along with those of others on the same site, or None."""
+    unique_others = list(dict.fromkeys(others))
+    problem = routing_problem(record.declared.groups)
     if problem is not None:
         return Failure("conflict", problem)
-    for group in entry.declared.groups:
-        site = entry.site_of(group)
-        beside = [
+    for group in record.declared.groups:
+        site = record.site_of(group)
+        nested = [
             (other, mounted)
-            for other in accepted
+            for other in unique_others
             for mounted in other.declared.groups
-            if other.site_of(mounted) == site and _meet(mounted.prefix, group.prefix)
+            if other.site_of(mounted) == site and _is_nested(mounted.prefix, group.prefix)
         ]
-        for other, mounted in beside:
-            clash = unroutable([mounted, group])
+        for other, mounted in nested:
+            clash = routing_problem([mounted, group])
             if clash is not None:
                 cause = f"{clash}; the other route belongs to {other.installed.label}"
-                return Failure("conflict", cause, _ANOTHER_PREFIX)
+                return Failure("conflict", cause, _PREFIX_ADVICE)
     return None
 
 
-def _meet(one: str, other: str) -> bool:
-    """Tell whether a prefix is below another. Routes below others part at a literal segment, where nothing clashes."""
+def _is_nested(one: str, other: str) -> bool:
+    """Return whether one prefix is below the other. Otherwise a literal segment separates the routes."""
     shorter, longer = sorted((f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"), key=len)
     return longer.startswith(shorter)

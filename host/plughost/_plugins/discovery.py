@@ -1,4 +1,4 @@
-"""Discover: which plugins are installed, read from their distributions' metadata without importing them."""
+"""Discovery: installed plugins, known from their distributions' metadata without an import."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class InstalledPlugin:
     """An installed plugin.
 
     Attributes:
-        name: The plugin's name: its entry point's.
-        distribution: The distribution that brings it.
+        name: The plugin's name, which is that of its entry point.
+        distribution: The distribution that provides it.
         version: The distribution's version.
         entry_point: What to load.
-        requires: Names of the plugins that it depends on, through whatever it requires.
-        closure: Normalised names of its distribution and all that this requires, directly or not.
-        problem: Why its metadata forbids using it, else None.
-        unmet: The first requirement, of its own or of a library's, that is not met. None where all are.
+        requires: Names of the plugins that it depends on, directly or through libraries.
+        closure: Normalised names of its distribution and its requirements, direct and indirect.
+        problem: Why its metadata makes it unusable, or None.
+        unmet: The first requirement, its own or a library's, that is not met. None if all are.
     """
 
     name: str
@@ -50,7 +50,7 @@ class InstalledPlugin:
 
 
 def name_problem(name: str) -> str | None:
-    """Return why no plugin may have a name. None where one may."""
+    """Return why a plugin can't have a name, or None."""
     if not _plugin_name(name):
         return f"the entry point's name {name!r} must be lower-case words joined by hyphens"
     if name in RESERVED:
@@ -58,8 +58,8 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def misplaced(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
-    """Yield a sentence for each entry point whose group is named after the host, and is not that of plugins."""
+def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
+    """Yield a warning for each entry point whose group begins with the host's name but is not that of plugins."""
     for distribution in distributions:
         for point in distribution.entry_points:
             if point.group != ENTRY_POINT_GROUP and point.group.startswith(HOST):
@@ -69,23 +69,23 @@ def misplaced(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
                 )
 
 
-def in_order(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
-    """Sort plugins, already sorted by name, so that each stands after those that it depends on."""
+def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
+    """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
     by_name: dict[str, list[InstalledPlugin]] = {}
     for plugin in plugins:
         by_name.setdefault(plugin.name, []).append(plugin)
     try:
         names = sort_graph({name: set(group[0].requires) & by_name.keys() for name, group in by_name.items()})
-    except CycleError:  # distributions may require each other; then by name is as good as any order
+    except CycleError:  # distributions may require each other; then by name
         names = sorted(by_name)
     return tuple(plugin for name in names for plugin in by_name[name])
 
 
 def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
-    """Return names, each after those that it maps to. Those that could stand in any order are sorted by name.
+    """Return the names of a graph, each after those that it maps to, and otherwise by name.
 
     Raises:
-        CycleError: There is a circle.
+        CycleError: The graph has a cycle.
     """
     sorter = TopologicalSorter(graph)
     sorter.prepare()

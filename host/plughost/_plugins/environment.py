@@ -1,4 +1,4 @@
-"""Discover: which distributions are installed, what they require, and which plugins they bring."""
+"""The environment: installed distributions, their requirements, and their plugins."""
 
 from __future__ import annotations
 
@@ -13,48 +13,55 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, InstalledPlugin, in_order, misplaced, name_problem
+from plughost._plugins.discovery import (
+    ENTRY_POINT_GROUP,
+    HOST,
+    InstalledPlugin,
+    misplaced_entry_points,
+    name_problem,
+    sort_plugins,
+)
 from plughost._plugins.metadata import InstalledDistribution, installed, version_of
 from plughost._plugins.snapshots import Snapshot, editable_root, refresh_caches, take_snapshot
 
 
 class Environment:
-    """What is installed, at one moment.
+    """The installed distributions, at one moment.
 
     Attributes:
         installed: The distributions, by normalised name.
-        warnings: What is damaged, or is no plugin, probably by mistake. A sentence each.
+        warnings: A sentence for each distribution that is damaged, or not a plugin by a probable mistake.
     """
 
     def __init__(self, distributions: Iterable[metadata.Distribution] | None = None) -> None:
         refresh_caches()
         self.installed: dict[str, InstalledDistribution] = {}
-        damaged = []
+        damage_warnings = []
         for distribution in installed(distributions):
             if distribution.damage is not None:
-                damaged.append(f"{distribution.folder or distribution.name} is damaged: {distribution.damage}")
+                damage_warnings.append(f"{distribution.folder or distribution.name} is damaged: {distribution.damage}")
             if distribution.name:
                 self.installed.setdefault(canonicalize_name(distribution.name), distribution)
         self._snapshots: dict[str, Snapshot] = {}
         self._requirements: dict[tuple[str, str], tuple[Requirement, ...]] = {}
         self.warnings: tuple[str, ...] = (
-            *sorted(damaged),
-            *misplaced(self.installed.values()),
-            *self._undeclared(),
+            *sorted(damage_warnings),
+            *misplaced_entry_points(self.installed.values()),
+            *self._missing_entry_points(),
         )
 
-    def _undeclared(self) -> Iterator[str]:
-        """Yield a sentence for each distribution named as plugins are that has no entry point, and serves no other."""
+    def _missing_entry_points(self) -> Iterator[str]:
+        """Yield a warning for each distribution with a plugin's name, but no entry point, that no other requires."""
         ours = [key for key in self.installed if key.startswith(f"{HOST}-")]
-        others = [*ours, *(self.installed.keys() - set(ours))]  # mostly one of ours requires it: look there first
+        others = [*ours, *(self.installed.keys() - set(ours))]  # search ours first: mostly one of them requires it
         for key in ours:
             found = self.installed[key]
-            if found.entry_points or HOST not in self._needs(key):
+            if found.entry_points or HOST not in self._required_names(key):
                 continue
-            if not any(key in self._needs(other) for other in others):
+            if not any(key in self._required_names(other) for other in others):
                 yield f"{found.name} is installed, but is not a plugin: it has no entry point in {ENTRY_POINT_GROUP}"
 
-    def _needs(self, key: str) -> set[str]:
+    def _required_names(self, key: str) -> set[str]:
         return {str(canonicalize_name(each.name)) for each in self.requirements(key)}
 
     @property
@@ -64,7 +71,7 @@ class Environment:
 
     @cached_property
     def plugins(self) -> tuple[InstalledPlugin, ...]:
-        """The plugins, sorted by name and then so that each stands after those that it depends on.
+        """The plugins, sorted by name, each after those that it depends on.
 
         A plugin depends on another when its distribution requires the other's, directly or through a library.
         """
@@ -72,39 +79,39 @@ class Environment:
         for key in sorted(self.installed):
             for name in self.plugins_of(key):
                 owners.setdefault(name, []).append(key)
-        return in_order(self._plugin(name, key, owners[name]) for name in sorted(owners) for key in owners[name])
+        return sort_plugins(self._plugin(name, key, owners[name]) for name in sorted(owners) for key in owners[name])
 
     @property
     def owners(self) -> dict[str, str]:
-        """The normalised names of the distributions that bring plugins, by plugin name. Of two, the one that serves."""
+        """The normalised names of the distributions of plugins, by plugin name. Of two, the one that serves."""
         return {name: key for key in sorted(self.installed, reverse=True) for name in self.plugins_of(key)}
 
     @cached_property
     def shared(self) -> frozenset[str]:
-        """Normalised names of the host's distribution and all that it requires: what no reload can replace."""
+        """Normalised names of the host's distribution and its requirements, which no reload can replace."""
         return frozenset({HOST} | self.closure([HOST]))
 
     def plugins_of(self, key: str) -> list[str]:
-        """Return the names of the plugins that a distribution brings."""
+        """Return the names of a distribution's plugins."""
         return sorted(self.installed[key].entry_points.select(group=ENTRY_POINT_GROUP).names)
 
     def name(self, key: str) -> str:
-        """Return a distribution's name as it writes it itself."""
+        """Return a distribution's name as its metadata spells it."""
         return self.installed[key].metadata["Name"] if key in self.installed else key
 
     def requirements(self, key: str, extra: str = "") -> tuple[Requirement, ...]:
-        """Return what a distribution requires here, or what one of its extras adds."""
+        """Return the requirements of a distribution in this environment, or those that one of its extras adds."""
         if (key, extra) not in self._requirements:
             texts = self.installed[key].requires or ()
-            self._requirements[key, extra] = tuple(filter(None, (_applying(text, extra) for text in texts)))
+            self._requirements[key, extra] = tuple(filter(None, (_parse_requirement(text, extra) for text in texts)))
         return self._requirements[key, extra]
 
     def closure(self, keys: Iterable[str], extras: Mapping[str, Collection[str]] | None = None) -> set[str]:
-        """Return some distributions and all that they require, as far as it is installed.
+        """Return some distributions and their installed requirements, direct and indirect.
 
         Args:
             keys: Their normalised names.
-            extras: The extras of theirs that are wanted too, by normalised name.
+            extras: Extras of theirs to include, by normalised name.
         """
         reached: set[tuple[str, str]] = set()
         waiting = [(key, extra) for key in keys for extra in ("", *(extras or {}).get(key, ()))]
@@ -118,24 +125,24 @@ class Environment:
         return {key for key, _ in reached}
 
     def dependents(self, keys: Collection[str]) -> dict[str, list[str]]:
-        """Return which other distributions require some of these, and which of them, all by normalised name."""
+        """Return which other distributions require some of these, and which they require, by normalised name."""
         found: dict[str, list[str]] = {}
         for key in sorted(self.installed.keys() - set(keys)):
-            needed = sorted(self._needs(key) & set(keys))
-            if needed:
-                found[key] = needed
+            required = sorted(self._required_names(key) & set(keys))
+            if required:
+                found[key] = required
         return found
 
     def snapshots(self, keys: Collection[str]) -> dict[str, Snapshot]:
-        """Return the state on disk of installed distributions. Those that are not installed are left out."""
+        """Return the state on disk of distributions. Those that are not installed are omitted."""
         for key in keys:
             if key not in self._snapshots and key in self.installed:
-                self._snapshots[key] = take_snapshot(self.installed[key], self._needs(key), self._places)
+                self._snapshots[key] = take_snapshot(self.installed[key], self._required_names(key), self._code_folders)
         return {key: self._snapshots[key] for key in keys if key in self._snapshots}
 
     @cached_property
-    def _places(self) -> frozenset[str]:
-        """The folders that installed code is in: Python's own, those with metadata, and those of editable installs."""
+    def _code_folders(self) -> frozenset[str]:
+        """The folders of installed code: Python's own, those with metadata, and those of editable installs."""
         folders = {sys.prefix, sys.base_prefix}
         for each in self.installed.values():
             root = editable_root(each)
@@ -148,17 +155,17 @@ class Environment:
     def _plugin(self, name: str, key: str, owners: list[str]) -> InstalledPlugin:
         distribution = self.installed[key]
         closure = self.closure([key])
-        own = list(distribution.entry_points.select(group=ENTRY_POINT_GROUP, name=name))
+        points = list(distribution.entry_points.select(group=ENTRY_POINT_GROUP, name=name))
         problem = name_problem(name)
         if problem is None and owners[0] != key:
             problem = f"the distribution {owners[0]} already brings a plugin of this name: uninstall one of the two"
-        elif problem is None and len(own) > 1:
-            problem = f"its distribution names two objects for it, {own[0].value} and {own[1].value}"
+        elif problem is None and len(points) > 1:
+            problem = f"its distribution names two objects for it, {points[0].value} and {points[1].value}"
         return InstalledPlugin(
             name=name,
             distribution=distribution.metadata["Name"],
             version=version_of(distribution),
-            entry_point=own[0],
+            entry_point=points[0],
             requires=tuple(sorted({name for each in closure - {key} for name in self.plugins_of(each)} - {name})),
             closure=frozenset(closure),
             problem=problem,
@@ -166,18 +173,18 @@ class Environment:
         )
 
     def _unmet(self, key: str, closure: Iterable[str]) -> Iterator[str]:
-        """Yield each requirement that is not met, of a distribution first, then of what it requires."""
+        """Yield each unmet requirement, those of the distribution itself first."""
         for current in sorted(closure, key=lambda each: (each != key, each)):
             by = "it" if current == key else self.name(current)
             for requirement in self.requirements(current):
                 found = self.installed.get(canonicalize_name(requirement.name))
                 if found is None:
                     yield f"{by} requires {requirement}, and it is not installed"
-                elif not _fits(requirement, version_of(found)):
+                elif not _is_satisfied(requirement, version_of(found)):
                     yield f"{by} requires {requirement}, and {version_of(found)} is installed"
 
 
-def _fits(requirement: Requirement, version: str) -> bool:
+def _is_satisfied(requirement: Requirement, version: str) -> bool:
     try:
         return requirement.specifier.contains(version, prereleases=True)
     except (InvalidVersion, TypeError):
@@ -185,13 +192,17 @@ def _fits(requirement: Requirement, version: str) -> bool:
 
 
 @lru_cache(maxsize=4096)  # markers are always evaluated for this environment
-def _applying(text: str, extra: str) -> Requirement | None:
-    """Return a requirement, unless it is not one in this environment. Of an extra, only what the extra adds."""
+def _parse_requirement(text: str, extra: str) -> Requirement | None:
+    """Parse a requirement. Return None if it does not apply here, or, with an extra, if it applies without it."""
     try:
         requirement = Requirement(text)
         marker = requirement.marker
-        plain = marker is None or marker.evaluate({"extra": ""})
-        applies = marker is not None and not plain and marker.evaluate({"extra": extra}) if extra else plain
+        applies_without_extra = marker is None or marker.evaluate({"extra": ""})
+        applies = (
+            marker is not None and not applies_without_extra and marker.evaluate({"extra": extra})
+            if extra
+            else applies_without_extra
+        )
     except (InvalidRequirement, InvalidVersion, UndefinedComparison):
-        return None  # pip has refused or mended it at install
+        return None  # pip has refused or corrected it at install
     return requirement if applies else None

@@ -23,8 +23,8 @@ class Failure:
     Attributes:
         stage: Where it happened: `import`, `settings`, `conflict`, or the name of a hook.
         cause: What happened, in one line.
-        advice: What to do next. Empty where only the plugin's author can mend it: see `advised`.
-        trace: The traceback, for the log and who asks for it.
+        advice: What to do next. If empty, `with_advice` adds it.
+        trace: The traceback, for the log and for `plughost plugins --why`.
     """
 
     stage: str
@@ -38,23 +38,23 @@ class Failure:
         return f"{self.stage}: {self.cause}{stop} {self.advice}"
 
 
-def advised(failure: Failure, installed: InstalledPlugin) -> Failure:
-    """Return a failure with advice. The author of a single file is who reads it, and looks at it with --dev only."""
+def with_advice(failure: Failure, installed: InstalledPlugin) -> Failure:
+    """Return a failure with advice. The reader of one in a single file is its author, and uses --dev."""
     if failure.advice:
         return failure
     file = file_of(installed.entry_point)
     if file is None:
-        mend, dev = "report it to the plugin's author, or disable the plugin.", ""
+        remedy, dev = "report it to the plugin's author, or disable the plugin.", ""
     else:
-        mend, dev = f"mend {file}, which is your own.", "--dev "
+        remedy, dev = f"mend {file}, which is your own.", "--dev "
     if not failure.trace:
-        return replace(failure, advice=f"{mend[0].upper()}{mend[1:]}")
-    shown = f"The traceback is in the log, or shown by `plughost plugins {dev}--why {installed.name}`"
-    return replace(failure, advice=f"{shown}; {mend}")
+        return replace(failure, advice=f"{remedy[0].upper()}{remedy[1:]}")
+    traceback_hint = f"The traceback is in the log, or shown by `plughost plugins {dev}--why {installed.name}`"
+    return replace(failure, advice=f"{traceback_hint}; {remedy}")
 
 
-def failure_of(stage: str, raised: BaseException) -> Failure:
-    """Return the failure that an exception of a plugin's code stands for, or that it did not return."""
+def failure_from(stage: str, raised: BaseException) -> Failure:
+    """Return the failure for an exception of a plugin's code, or for its time-out."""
     if isinstance(raised, PluginError):
         return Failure(stage, raised.cause, raised.advice)
     trace = "".join(traceback.format_exception(raised))
@@ -62,42 +62,42 @@ def failure_of(stage: str, raised: BaseException) -> Failure:
         return _timed_out(stage, raised, trace)
     advice = ""
     if isinstance(raised, ImportError):
-        package, _ = _place(raised)
+        package, _ = _location(raised)
         is_own = package and (raised.name or "").partition(".")[0] == package
-        own = "Mend the import: it is of a module of the plugin's own."
-        advice = own if is_own else "Install what is missing, or upgrade the plugin."
+        own_advice = "Mend the import: it is of a module of the plugin's own."
+        advice = own_advice if is_own else "Install what is missing, or upgrade the plugin."
     elif isinstance(raised, PermissionError) and raised.filename:
         advice = f"Let the user that runs plughost read and write {raised.filename}."
     return Failure(stage, cause_of(raised), advice, trace)
 
 
 def cause_of(raised: BaseException) -> str:
-    """Return what a plugin's code has raised, and where in it, in one line."""
-    _, place = _place(raised)
+    """Return the exception of a plugin's code, and its place in that code, in one line."""
+    _, location = _location(raised)
     if isinstance(raised, SystemExit):
-        return f"it called sys.exit{place}"
-    return f"{type(raised).__name__}{place}: {_message(raised)}".rstrip(".")
+        return f"it called sys.exit{location}"
+    return f"{type(raised).__name__}{location}: {_one_line_message(raised)}".rstrip(".")
 
 
 def _timed_out(stage: str, error: TookTooLong, trace: str) -> Failure:
-    _, place = _place(error)
-    was = f", and was{place}" if place else ""
+    _, location = _location(error)
+    ending = f", and was{location}" if location else ""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if frames and frames[-1] == "<frozen importlib._bootstrap>":  # where one import waits for another of the module
+    if frames and frames[-1] == "<frozen importlib._bootstrap>":  # this import waits for another one of the same module
         waited = f"{error}, and waited for an earlier import, which has not returned either"
         return Failure(stage, waited, "Mend the plugin, then restart the host.", trace)
-    return Failure(stage, f"{error}{was}", "Mend the plugin, or raise the setting hook_timeout.", trace)
+    return Failure(stage, f"{error}{ending}", "Mend the plugin, or raise the setting hook_timeout.", trace)
 
 
-def _place(error: BaseException) -> tuple[str, str]:
-    """Return the package that raised, and the line in it: the innermost of its own, not of a library that it uses."""
+def _location(error: BaseException) -> tuple[str, str]:
+    """Return the plugin's package, and the innermost line of its own in the traceback, not of a library."""
     frames = [
         (str(frame.f_globals.get("__name__", "")).partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
         if not is_host_file(frame.f_code.co_filename)
     ]
     package = frames[0][0] if frames else ""
-    if _is_of_a_file(error):
+    if _is_syntax_error_in_file(error):
         return package, f" at {Path(error.filename or '').name}:{error.lineno}"
     if not frames:
         return "", ""
@@ -105,14 +105,14 @@ def _place(error: BaseException) -> tuple[str, str]:
     return package, f" at {Path(filename).name}:{line}"
 
 
-def _is_of_a_file(error: BaseException) -> TypeGuard[SyntaxError]:
-    """Tell whether an error is of the syntax of a file, and so names the place itself."""
+def _is_syntax_error_in_file(error: BaseException) -> TypeGuard[SyntaxError]:
+    """Return whether an error is a syntax error in a file, which names the place itself."""
     return isinstance(error, SyntaxError) and bool(error.filename) and not str(error.filename).startswith("<")
 
 
-def _message(error: BaseException) -> str:
+def _one_line_message(error: BaseException) -> str:
     try:
-        text = str(error.msg if _is_of_a_file(error) else error)
+        text = str(error.msg if _is_syntax_error_in_file(error) else error)
         return " ".join(text.split())[:300] or "no message"
     except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
         return "its message can't be shown"

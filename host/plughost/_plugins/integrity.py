@@ -1,4 +1,4 @@
-"""Integrity: whether installed distributions are what was installed, by their RECORD (PEP 376)."""
+"""Integrity: compare installed files with the RECORD of their distributions (PEP 376)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.metadata import InstalledDistribution
 
-_CODE: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
-_VIRTUALENV: Final = ("_virtualenv.pth", "_virtualenv.py")
-"""What virtualenv and uv put into an environment; no RECORD has it."""
+_CODE_SUFFIXES: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
+_VIRTUALENV_FILES: Final = ("_virtualenv.pth", "_virtualenv.py")
+"""Files that virtualenv and uv add to an environment, in no RECORD."""
 
 
 def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[str]:
     """Yield a sentence for each file that was changed, removed or added since its distribution was installed.
 
-    What is installed in place is left out: its files are meant to change. Whoever can write the files can write RECORD,
-    too, so this finds accidents and careless attackers only. Code that belongs to no distribution is looked for in the
-    packages of those that are looked through, and wherever the host or a plugin is installed.
+    Editable installs are skipped: their files are meant to change. Whoever can write the files can write RECORD, too,
+    so this finds only accidents and careless attackers. Code of no distribution is searched in the packages of these
+    distributions, and in the folders where the host and these plugins are installed.
     """
-    recorded = {key: _rows(environment.installed[key]) for key in environment.installed}
+    recorded = {key: _recorded_hashes(environment.installed[key]) for key in environment.installed}
     known = {path for rows in recorded.values() for path in rows}
     labels = {key: f"{environment.name(key)} {version}" for key, version in environment.versions.items()}
     packages: set[Path] = set()
@@ -40,63 +40,69 @@ def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[s
         if not rows:
             yield f"{labels[key]}: it has no RECORD, so that nobody can tell whether its files were changed"
         for path, digest in rows.items():
-            fault = _fault(path, digest)
-            if fault is not None:
-                yield f"{labels[key]}: {path} {fault}"
+            problem = _file_problem(path, digest)
+            if problem is not None:
+                yield f"{labels[key]}: {path} {problem}"
         packages |= {path.parent for path in rows if path.name == "__init__.py"}
-    roots = {_root(environment.installed[key]) for key in {HOST, *environment.owners.values()} & set(keys)}
-    near = {path.parent: labels[key] for key, rows in recorded.items() for path in rows if path.parent not in roots}
-    for path in sorted(_strays(roots, packages, known)):
+    roots = {_install_root(environment.installed[key]) for key in {HOST, *environment.owners.values()} & set(keys)}
+    label_by_folder = {
+        path.parent: labels[key] for key, rows in recorded.items() for path in rows if path.parent not in roots
+    }
+    for path in sorted(_unrecorded_code(roots, packages, known)):
         yield (
-            f"{near[path.parent]}: {path} was added" if path.parent in near else f"{path} was added: it is in no RECORD"
+            f"{label_by_folder[path.parent]}: {path} was added"
+            if path.parent in label_by_folder
+            else f"{path} was added: it is in no RECORD"
         )
 
 
-def _root(distribution: InstalledDistribution) -> Path:
+def _install_root(distribution: InstalledDistribution) -> Path:
     return Path(os.path.normpath(str(distribution.locate_file(""))))
 
 
-def _rows(distribution: InstalledDistribution) -> dict[Path, str]:
-    """Return the hash of each file of a distribution, by absolute path; empty of those that have none."""
+def _recorded_hashes(distribution: InstalledDistribution) -> dict[Path, str]:
+    """Return the recorded hash of each file of a distribution, by absolute path; empty if it has none."""
     rows = (row for row in record_of(distribution) if len(row) > 1)
     found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in rows}
-    # Scripts and data outside of the modules' folder may be left out on purpose, as in a container.
+    # Scripts and data outside the modules' folder may be missing on purpose, as in a container.
     return {path: row[1] for path, row in found.items() if not row[0].startswith("..") or path.exists()}
 
 
-def _fault(path: Path, stated: str) -> str | None:
-    algorithm, _, digest = stated.partition("=")
-    if not stated or algorithm not in hashlib.algorithms_guaranteed:
+def _file_problem(path: Path, recorded: str) -> str | None:
+    algorithm, _, digest = recorded.partition("=")
+    if not recorded or algorithm not in hashlib.algorithms_guaranteed:
         return None
     try:
-        made = hashlib.new(algorithm, path.read_bytes()).digest()
+        actual = hashlib.new(algorithm, path.read_bytes()).digest()
     except FileNotFoundError:
         return None if path.suffix == ".pyc" else "is gone"
     except OSError as error:
         return f"can't be read: {error.strerror}"
-    return None if base64.urlsafe_b64encode(made).rstrip(b"=").decode() == digest.rstrip("=") else "was changed"
+    return None if base64.urlsafe_b64encode(actual).rstrip(b"=").decode() == digest.rstrip("=") else "was changed"
 
 
-def _strays(roots: Collection[Path], packages: Collection[Path], known: Collection[Path]) -> set[Path]:
-    """Return the code that no distribution brings: each file, or a whole folder where all of it is added."""
+def _unrecorded_code(roots: Collection[Path], packages: Collection[Path], known: Collection[Path]) -> set[Path]:
+    """Return the code in no RECORD: files, or a folder if no file in it is recorded."""
     owned = {folder for path in known for folder in path.parents}
     found: set[Path] = set()
-    for top in {*roots, *(each for each in packages if each.parent not in packages)}:
-        for folder, folders, names in os.walk(top):
-            here = Path(folder)
-            inner = [here / name for name in folders if name != "__pycache__" and (here != top or name.isidentifier())]
-            added = [each for each in inner if each not in owned and (each.is_symlink() or _holds_code(each))]
-            folders[:] = [each.name for each in inner if each in owned]
-            files = [here / name for name in names if Path(name).suffix in _CODE]
-            found.update(added, (each for each in files if each not in known and not _is_virtualenvs(each)))
+    for start in {*roots, *(each for each in packages if each.parent not in packages)}:
+        for folder, folders, names in os.walk(start):
+            parent = Path(folder)
+            subfolders = [
+                parent / name for name in folders if name != "__pycache__" and (parent != start or name.isidentifier())
+            ]
+            added = [each for each in subfolders if each not in owned and (each.is_symlink() or _holds_code(each))]
+            folders[:] = [each.name for each in subfolders if each in owned]
+            files = [parent / name for name in names if Path(name).suffix in _CODE_SUFFIXES]
+            found.update(added, (each for each in files if each not in known and not _is_virtualenv_file(each)))
     return found
 
 
 def _holds_code(folder: Path) -> bool:
-    return any(path.suffix in _CODE for path in folder.rglob("*"))
+    return any(path.suffix in _CODE_SUFFIXES for path in folder.rglob("*"))
 
 
-def _is_virtualenvs(path: Path) -> bool:
-    if path.name not in _VIRTUALENV:
+def _is_virtualenv_file(path: Path) -> bool:
+    if path.name not in _VIRTUALENV_FILES:
         return False
     return path.suffix != ".pth" or path.read_bytes().strip() == b"import _virtualenv"

@@ -1,4 +1,4 @@
-"""Isolation: run a plugin's code so that neither what it raises nor how long it takes harms the host."""
+"""Isolation: run a plugin's code so that its exceptions and hangs don't harm the host."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-_LOOK_SECONDS: Final = 0.2
-"""How often to ask whether somebody still wants the result."""
+_POLL_SECONDS: Final = 0.2
+"""How often to check `interrupted`."""
 
 
 class TookTooLong(Exception):  # noqa: N818 - reads as what happened
-    """A plugin's code did not return in time. Its thread is left to itself."""
+    """A plugin's code did not return in time. Its thread is abandoned."""
 
 
 class Interrupted(Exception):  # noqa: N818 - reads as what happened
-    """Nobody waits for a plugin's code any more, since the host is stopping. Its thread is left to itself."""
+    """The host is stopping while a plugin's code runs. Its thread is abandoned."""
 
 
 def never() -> bool:
-    """Tell that nothing interrupts."""
+    """Return False: the default of `interrupted`."""
     return False
 
 
 def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: Callable[[], bool] = never) -> T:
-    """Call a function in a thread of its own and wait for it.
+    """Call a function in its own thread, and wait for it.
 
     Args:
         function: What to call.
         seconds: How long it may take.
-        name: What the thread is called.
-        interrupted: Asked now and then whether to wait no longer.
+        name: The thread's name.
+        interrupted: Called at intervals; if it returns True, the wait ends.
 
     Returns:
         What the function returned.
 
     Raises:
         TookTooLong: It has not returned after that time. Its traceback ends where the function is at that moment.
-        Interrupted: There is no use in waiting any longer.
-        BaseException: Whatever the function raised, `SystemExit` too. A `KeyboardInterrupt` as a `RuntimeError`,
-            since a real one interrupts the caller, and never another thread.
+        Interrupted: `interrupted` returned True.
+        BaseException: Whatever the function raised, `SystemExit` too. Its `KeyboardInterrupt` becomes a `RuntimeError`,
+            since a real one interrupts the caller and never another thread.
     """
     from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need
 
@@ -55,28 +55,28 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
             outcome.set_result(function())
         except KeyboardInterrupt as error:
             outcome.set_exception(RuntimeError("it raised KeyboardInterrupt").with_traceback(error.__traceback__))
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the caller waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller
             outcome.set_exception(error)
 
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
-    until = monotonic() + seconds
+    deadline = monotonic() + seconds
     while not outcome.done():
         if interrupted():
             raise Interrupted("the host is stopping")
-        left = until - monotonic()
-        if left <= 0:
-            reached = _traceback_of(thread, work.__code__)
-            raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(reached)
-        wait([outcome], min(left, _LOOK_SECONDS))
+        remaining = deadline - monotonic()
+        if remaining <= 0:
+            current = _current_traceback(thread, work.__code__)
+            raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(current)
+        wait([outcome], min(remaining, _POLL_SECONDS))
     return outcome.result()
 
 
-def _traceback_of(thread: threading.Thread, since: CodeType) -> TracebackType | None:
-    """Return where a thread is inside of a function, as if it had raised there; None where it has just left it."""
+def _current_traceback(thread: threading.Thread, function_code: CodeType) -> TracebackType | None:
+    """Return a traceback of where a thread is inside a function; None if it has just left it."""
     frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, and the only way to ask
-    found = None
-    while frame is not None and frame.f_code is not since:
-        found = TracebackType(found, frame, frame.f_lasti, frame.f_lineno)
+    result = None
+    while frame is not None and frame.f_code is not function_code:
+        result = TracebackType(result, frame, frame.f_lasti, frame.f_lineno)
         frame = frame.f_back
-    return found if frame is not None else None
+    return result if frame is not None else None

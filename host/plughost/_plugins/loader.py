@@ -1,4 +1,4 @@
-"""Load: import each plugin on its own and register it with its generation's plugin manager."""
+"""Loading: import each plugin separately, and register it with the generation's plugin manager."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ from plughost._settings.errors import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
 
 
 def load(registry: Registry) -> None:
-    """Import every active plugin of the registry that is not reused, and register all their hooks."""
-    for entry in registry:
-        if entry.reused:
-            registry.manager.register(entry.plugin, name=entry.name)
+    """Import all active plugins that are not reused, and register the hooks of all."""
+    for record in registry:
+        if record.reused:
+            registry.manager.register(record.plugin, name=record.name)
         else:
-            plugin = registry.attempt(entry, "import", _import, entry)
-            registry.attempt(entry, "import", _register, entry, registry.manager, plugin)
+            plugin = registry.attempt(record, "import", _import, record)
+            registry.attempt(record, "import", _register, record, registry.manager, plugin)
 
 
-def renew(entry: Entry, registry: Registry) -> None:
+def reinstantiate(record: PluginRecord, registry: Registry) -> None:
     """Replace a plugin by a new instance, if its entry point is a class. A module stays.
 
-    The old instance serves until the next generation is swapped in, so its hooks must not be called again.
+    The old instance still serves the running generation, so its hooks must not be called again.
     """
-    plugin = _import(entry)
-    if plugin is not entry.plugin:
-        registry.manager.unregister(entry.plugin)
-        _register(entry, registry.manager, plugin)
+    plugin = _import(record)
+    if plugin is not record.plugin:
+        registry.manager.unregister(record.plugin)
+        _register(record, registry.manager, plugin)
 
 
-def _import(entry: Entry) -> Any:
+def _import(record: PluginRecord) -> Any:
     """Return the plugin's module or object. A timed-out import may still finish, so this registers nothing."""
-    point = entry.installed.entry_point
+    point = record.installed.entry_point
     if not point.pattern.match(point.value):
-        raise _astray(entry, "that is no name of a module")
+        raise _entry_point_error(record, "that is no name of a module")
     try:
         plugin = point.load()
     except ModuleNotFoundError as error:
         if error.name and f"{point.module}.".startswith(f"{error.name}."):
-            raise _astray(entry, f"there is no module {error.name}") from error
+            raise _entry_point_error(record, f"there is no module {error.name}") from error
         raise
     except AttributeError as error:
         module = sys.modules.get(point.module)
         if module is not None and error.obj is module:
-            raise _astray(entry, f"{point.module} has no {error.name}") from error
+            raise _entry_point_error(record, f"{point.module} has no {error.name}") from error
         raise
     return plugin() if inspect.isclass(plugin) else plugin
 
 
-def _astray(entry: Entry, why: str) -> PluginError:
-    found = entry.installed
+def _entry_point_error(record: PluginRecord, reason: str) -> PluginError:
+    installed = record.installed
     return PluginError(
-        f"its entry point leads to {found.entry_point.value}, and {why}",
-        f"Point it at a module of {found.distribution}, or at an object there, and install that again.",
+        f"its entry point leads to {installed.entry_point.value}, and {reason}",
+        f"Point it at a module of {installed.distribution}, or at an object there, and install that again.",
     )
 
 
-def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
+def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) -> None:
     try:
-        hash(plugin)  # pluggy keeps plugins in sets: one without a hash would break the calls of all others
+        hash(plugin)  # pluggy keeps plugins in sets: an unhashable one would break the calls of all others
     except TypeError:
         raise PluginError(
             f"its {type(plugin).__name__} object has no hash",
             "Point the entry point at a module, or at an object whose class defines no __eq__.",
         ) from None
     try:
-        manager.register(plugin, name=entry.name)
+        manager.register(plugin, name=record.name)
         manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
-        if manager.has_plugin(entry.name):
-            manager.unregister(name=entry.name)
+        if manager.has_plugin(record.name):
+            manager.unregister(name=record.name)
         _check_signatures(manager, plugin)
         advice = "Compare the hook with plughost's hook reference, and the versions of both."
         raise PluginError(" ".join(str(error).split()), advice) from error
@@ -89,34 +89,34 @@ def _register(entry: Entry, manager: pluggy.PluginManager, plugin: Any) -> None:
     except PluginError:
         manager.unregister(plugin)
         raise
-    entry.plugin = plugin
-    entry.hooks = tuple(sorted(caller.name for caller in callers))
+    record.plugin = plugin
+    record.hooks = tuple(sorted(caller.name for caller in callers))
 
 
 def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Refuse hooks that there are none of, and arguments that a hook is not called with, clearer than pluggy."""
+    """Refuse unknown hooks and arguments, with clearer messages than pluggy's."""
     hooks = documented_hooks()
-    found = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
-    marked = {name: options for name, options in found if options is not None}
-    own = {name: options.get("specname") or name for name, options in marked.items()}
+    attributes = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
+    options_by_name = {name: options for name, options in attributes if options is not None}
+    hooks_by_name = {name: options.get("specname") or name for name, options in options_by_name.items()}
     module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
-    for name, hook in own.items():
+    for name, hook in hooks_by_name.items():
         if hook not in hooks:
-            meant = did_you_mean(hook, sorted(set(hooks) - set(own.values())))
+            suggestion = did_you_mean(hook, sorted(set(hooks) - set(hooks_by_name.values())))
             raise PluginError(
-                f"its module {module} has a hook {hook}, and plughost has none of this name{meant}",
+                f"its module {module} has a hook {hook}, and plughost has none of this name{suggestion}",
                 "Rename it, or take @hookimpl off.",
             )
-        known = getattr(manager.hook, hook).spec.argnames
-        given = pluggy.HookImpl(plugin, name, getattr(plugin, name), marked[name]).argnames
-        if not set(given) <= set(known):
-            wrong = f"the hook {hook} of its module {module} takes ({', '.join(given)})"
-            advice = f"Write it as {hook}({', '.join(known)}): arguments are given by name."
-            raise PluginError(wrong, advice)
+        expected_arguments = getattr(manager.hook, hook).spec.argnames
+        actual_arguments = pluggy.HookImpl(plugin, name, getattr(plugin, name), options_by_name[name]).argnames
+        if not set(actual_arguments) <= set(expected_arguments):
+            cause = f"the hook {hook} of its module {module} takes ({', '.join(actual_arguments)})"
+            advice = f"Write it as {hook}({', '.join(expected_arguments)}): arguments are given by name."
+            raise PluginError(cause, advice)
 
 
 def _check_hooks(implementations: Iterable[pluggy.HookImpl]) -> None:
-    """Refuse a plugin without hooks, and one whose hooks would return before anything in them has run."""
+    """Refuse a plugin without hooks, or with async ones, which would return before they have run."""
     functions = [each.function for each in implementations]
     if not functions:
         raise PluginError(

@@ -1,4 +1,4 @@
-"""What is installed: distributions whose metadata is read once, and no further than its header."""
+"""Installed distributions, with their metadata read once and only up to the end of its header."""
 
 from __future__ import annotations
 
@@ -17,29 +17,33 @@ if TYPE_CHECKING:
     import os
     from importlib.metadata import PackagePath
 
-DEBRIS: Final = "~"
-"""What the name of a folder begins with that pip has moved aside; it stays where pip is killed, and pip ignores it."""
+LEFTOVER_PREFIX: Final = "~"
+"""The prefix of folders that pip has moved aside. They stay if pip is killed, and pip ignores them."""
 
-# What importlib.metadata raises on files that no installer would write, and on those that can't be read.
+# What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
 
 
 def installed(distributions: Iterable[Distribution] | None) -> Iterator[InstalledDistribution]:
-    """Yield what is installed, of these or of `sys.path`, and leave out the debris of an installer that was killed."""
+    """Yield the installed distributions, by default those on `sys.path`, without leftovers of a killed pip."""
     found = map(InstalledDistribution, installation.distributions() if distributions is None else distributions)
-    return (each for each in found if not each.folder.startswith(DEBRIS))
+    return (each for each in found if not each.folder.startswith(LEFTOVER_PREFIX))
 
 
-def debris() -> Iterator[InstalledDistribution]:
-    """Yield what an installer that was killed has left of distributions, on `sys.path`."""
-    return (each for each in map(InstalledDistribution, installation.distributions()) if each.folder.startswith(DEBRIS))
+def leftover_distributions() -> Iterator[InstalledDistribution]:
+    """Yield the distributions on `sys.path` that a killed pip has left behind."""
+    return (
+        each
+        for each in map(InstalledDistribution, installation.distributions())
+        if each.folder.startswith(LEFTOVER_PREFIX)
+    )
 
 
 class InstalledDistribution(Distribution):
-    """A distribution, read once. Whatever its files hold, reading it raises nothing.
+    """A distribution, read once. Malformed files raise nothing.
 
-    `importlib.metadata` reads and parses the whole file for each question, the project's long description included:
-    that was most of the time of a survey, and so of every command and every reload.
+    `importlib.metadata` parses the whole file at each access, with the long description. That took most of the time of
+    discovery, and so of each command and each reload.
     """
 
     def __init__(self, found: Distribution) -> None:
@@ -48,30 +52,30 @@ class InstalledDistribution(Distribution):
 
     @property
     def damage(self) -> str | None:
-        """Which of its metadata can't be read, and why. None where all that counts can be."""
+        """Which of its metadata can't be read, and why. None if everything needed can be read."""
         _ = self.metadata, self.entry_points
         return "; ".join(self._damage) or None
 
     @cached_property
     def metadata(self) -> Any:
-        """The fields. The description is left out where it is the body.
+        """The fields, without a description in the body.
 
-        Where the file lacks name and version, the folder's name has them, as for pip.
+        If the file has no name, name and version are those of the folder's name, as for pip.
         """
         try:
             text = self._found.read_text("METADATA")
-            message = self._found.metadata if text is None else _header(text.partition("\n\n")[0])
+            message = self._found.metadata if text is None else _parse_header(text.partition("\n\n")[0])
             if message.get_all("Name"):
                 return message
             self._damage.append("METADATA is missing or names no distribution")
         except _UNREADABLE as error:
             self._damage.append(f"METADATA can't be read: {error}")
         name, _, version = self.folder.removesuffix(".dist-info").partition("-")
-        return _header(f"Name: {name}\nVersion: {version}" if name and version else "")
+        return _parse_header(f"Name: {name}\nVersion: {version}" if name and version else "")
 
     @cached_property
     def entry_points(self) -> EntryPoints:
-        """What it offers. Nothing where that can't be read."""
+        """Its entry points. Empty if they can't be read."""
         try:
             return self._found.entry_points
         except _UNREADABLE:
@@ -80,14 +84,14 @@ class InstalledDistribution(Distribution):
 
     @property
     def files(self) -> list[PackagePath] | None:
-        """Its files. None where its RECORD can't be read."""
+        """Its files. None if its RECORD can't be read."""
         try:
             return self._found.files
         except _UNREADABLE:
             return None
 
     def read_text(self, filename: str) -> str | None:
-        """Return a metadata file's content, or None where there is none that can be read."""
+        """Return the text of a metadata file, or None if it is missing or can't be read."""
         try:
             return self._found.read_text(filename)
         except _UNREADABLE:
@@ -95,52 +99,52 @@ class InstalledDistribution(Distribution):
 
     @property
     def direct_url(self) -> Mapping[str, Any] | None:
-        """What `direct_url.json` says of its origin (PEP 610). None where it came from an index."""
+        """Its origin, from `direct_url.json` (PEP 610). None if it came from an index."""
         text = self.read_text("direct_url.json")
         if not text:
             return None
         try:
             content = json.loads(text)
         except ValueError:
-            return {}  # it came from somewhere, and nobody can say any more from where
+            return {}  # not from an index, but the origin is lost
         infos = ("archive_info", "dir_info", "vcs_info")
         fields = content.items() if isinstance(content, dict) else ()
         return {key: value for key, value in fields if isinstance(value, dict if key in infos else str)}
 
     @property
     def is_editable(self) -> bool:
-        """Whether it is installed in place, from a folder with its sources."""
+        """Whether it is an editable install, from a folder with its sources."""
         return bool((self.direct_url or {}).get("dir_info", {}).get("editable"))
 
     @property
     def is_requested(self) -> bool:
-        """Whether somebody asked for it by name, not another distribution (PEP 376, REQUESTED)."""
+        """Whether a user asked for it by name, not another distribution (PEP 376, REQUESTED)."""
         return self.read_text("REQUESTED") is not None
 
     def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        """Return where a file of the distribution is."""
+        """Return the path of a file of the distribution."""
         return self._found.locate_file(path)
 
     @property
     def folder(self) -> str:
-        """The name of the folder with its metadata. Empty where it is on no disk."""
-        return PurePath(getattr(self._found, "_path", "")).name  # there is no public way to it; pip takes the same one
+        """The name of its metadata folder. Empty if it has none on disk."""
+        return PurePath(getattr(self._found, "_path", "")).name  # no public attribute has it; pip uses this one, too
 
     def _bad_line(self) -> str:
-        """Return the first line of entry_points.txt that is none, as far as it can be read."""
+        """Return why entry_points.txt can't be parsed: its first invalid line."""
         lines = map(str.strip, (self.read_text("entry_points.txt") or "").splitlines())
-        bad = next((line for line in lines if line and line[0] not in "[#;" and "=" not in line), None)
-        return "it is no text" if bad is None else f"the line {bad!r} has no ="
+        invalid = next((line for line in lines if line and line[0] not in "[#;" and "=" not in line), None)
+        return "it is no text" if invalid is None else f"the line {invalid!r} has no ="
 
 
 def version_of(distribution: Distribution) -> str:
-    """Return a distribution's version. `unknown` where its metadata has none."""
-    # Not distribution.version: for missing keys that warns on Python 3.12 and later.
+    """Return a distribution's version, or `unknown` if its metadata has none."""
+    # Not distribution.version: it warns of missing keys on Python 3.12 and later.
     return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
 def record_of(distribution: Distribution) -> list[list[str]]:
-    """Return the rows of a distribution's RECORD: path, hash and size, if told. Empty where none can be read.
+    """Return the rows of a distribution's RECORD: path, hash and size, if recorded. Empty if it can't be read.
 
     The paths are relative, with slashes. `Distribution.files` takes ten times as long.
     """
@@ -150,6 +154,6 @@ def record_of(distribution: Distribution) -> list[list[str]]:
         return []
 
 
-@lru_cache(maxsize=1024)  # each reload, and each host of a test, looks at the same ones again
-def _header(text: str) -> Message:
+@lru_cache(maxsize=1024)  # each reload, and each host of a test, parses the same ones again
+def _parse_header(text: str) -> Message:
     return email.message_from_string(text)

@@ -1,4 +1,4 @@
-"""Declare: ask each plugin, hook by hook, for its settings model and its declarations."""
+"""Registration: call each plugin's hooks for its settings model and its declarations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, RouteG
 from plughost._api.errors import PluginError
 from plughost._api.jobs import Job
 from plughost._plugins.failures import Failure
-from plughost._plugins.loader import renew
+from plughost._plugins.loader import reinstantiate
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.host import HostServices
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.audit import Audit
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
@@ -45,31 +45,31 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 def validate_settings(registry: Registry, settings: Settings) -> None:
     """Validate each plugin's table of the settings with the plugin's own model.
 
-    A reused plugin whose settings differ from before is asked for its declarations again.
+    A reused plugin whose settings have changed declares again.
     """
-    for entry in registry.active():
-        registry.attempt(entry, "register_settings", _validate, entry, registry, settings)
+    for record in registry.active():
+        registry.attempt(record, "register_settings", _validate_plugin_settings, record, registry, settings)
 
 
-def _validate(entry: Entry, registry: Registry, settings: Settings) -> None:
+def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings: Settings) -> None:
     model: Any = _NoSettings
-    if "register_settings" in entry.hooks:
-        model = registry.call(entry, "register_settings")
+    if "register_settings" in record.hooks:
+        model = registry.call(record, "register_settings")
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
     try:
-        values, mount = settings.plugin_settings(entry.name, model), settings.mount_settings(entry.name)
+        values, mount = settings.plugin_settings(record.name, model), settings.mount_settings(record.name)
     except SettingsError as error:
-        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{entry.name}].") from None
+        raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
     if model is _NoSettings:
         model, values = None, None
-    if entry.reused and (values, mount) != (entry.settings, entry.mount):
-        entry.change()
-        renew(entry, registry)
-    entry.settings_model, entry.settings, entry.mount = model, values, mount
+    if record.reused and (values, mount) != (record.settings, record.mount):
+        record.stop_reusing()
+        reinstantiate(record, registry)
+    record.settings_model, record.settings, record.mount = model, values, mount
 
 
-def give_contexts(
+def set_contexts(
     registry: Registry,
     *,
     data_root: Path,
@@ -80,130 +80,130 @@ def give_contexts(
     trusted: Collection[str],
     audits: Audit,
 ) -> None:
-    """Give each plugin its context. A reused one keeps its own."""
-    for entry in registry.active():
-        is_trusted = entry.name in trusted
-        if not entry.reused:
-            entry.context = PluginContext(
-                plugin=entry.name,
-                settings=entry.settings,
+    """Set the context of each plugin. A reused one keeps its own."""
+    for record in registry.active():
+        is_trusted = record.name in trusted
+        if not record.reused:
+            record.context = PluginContext(
+                plugin=record.name,
+                settings=record.settings,
                 dev=dev,
-                logger=logger.bind(plugin=entry.name),
+                logger=logger.bind(plugin=record.name),
                 data_root=data_root,
                 services=view,
                 trusted=is_trusted,
                 rate_limits=rate_limits,
                 audits=audits,
             )
-        elif entry.context.rate_limits is not rate_limits or entry.context.trusted is not is_trusted:
-            _change(registry, entry, rate_limits=rate_limits, trusted=is_trusted)
+        elif record.context.rate_limits is not rate_limits or record.context.trusted is not is_trusted:
+            _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
 
 
 def declare_stores(registry: Registry) -> None:
-    """Collect the stores that plugins offer."""
+    """Collect the stores that plugins declare."""
     _collect(registry, "register_stores", "stores", Store)
 
 
-def give_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
-    """Give each plugin the stores that it may use: its own, and those of the plugins that it requires."""
-    for entry in registry.active():
-        offering = {entry.name, *entry.installed.requires}
+def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None:
+    """Set the stores that each plugin may use: its own, and those of the plugins that it requires."""
+    for record in registry.active():
+        offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if not (entry.reused and usable == entry.context.stores):
-            _change(registry, entry, stores=usable)
+        if not (record.reused and usable == record.context.stores):
+            _update_context(registry, record, stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
-    """Find the plugin that names principals, and hand its callable to every other plugin."""
+    """Find the authenticator, and set it in all plugins' contexts."""
 
-    def take(entry: Entry, authenticator: object) -> None:
+    def process(record: PluginRecord, authenticator: object) -> None:
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
         require_sync(authenticator, "the authenticator")
-        entry.authenticator = authenticator
+        record.authenticator = authenticator
 
-    _ask(registry, "register_authenticator", take)
-    offering = [entry for entry in registry.active() if entry.authenticator is not None]
-    for entry in offering[1:]:
+    _call_hook(registry, "register_authenticator", process)
+    offering = [record for record in registry.active() if record.authenticator is not None]
+    for record in offering[1:]:
         cause = f"{offering[0].installed.label} is the authenticator already"
-        registry.fail(entry, Failure("conflict", cause, "Disable one of the two plugins."))
+        registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
-    for entry in registry.active():
-        if not (entry.reused and entry.context.authenticator is authenticator):
-            _change(registry, entry, authenticator=authenticator)
+    for record in registry.active():
+        if not (record.reused and record.context.authenticator is authenticator):
+            _update_context(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
-    """Withdraw the authenticator of a plugin that has failed since it was handed out.
+    """Remove the authenticator from all contexts if its plugin has failed since.
 
     Returns:
-        Whether there was one: those that had it are without it now, and are to be asked for their declarations again.
+        Whether it was removed: then the plugins that had it must declare again.
     """
     active = registry.active()
-    misled = [entry for entry in active if entry.context.authenticator is not None]
-    if any(each.authenticator is entry.context.authenticator for entry in misled for each in active):
+    holders = [record for record in active if record.context.authenticator is not None]
+    if any(each.authenticator is record.context.authenticator for record in holders for each in active):
         return False
-    for entry in misled:
-        _change(registry, entry, asked=True, authenticator=None)
-    return bool(misled)
+    for record in holders:
+        _update_context(registry, record, has_declared=True, authenticator=None)
+    return bool(holders)
 
 
 def declare(registry: Registry) -> None:
-    """Collect what plugins mount: middleware, route groups, observers, checks, jobs and pages."""
+    """Collect the other declarations: middleware, route groups, observers, checks, jobs and pages."""
     for hook, (attribute, kind) in _HOOKS.items():
         _collect(registry, hook, attribute, kind)
 
 
 def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
-    def take(entry: Entry, declared: object) -> None:
-        items: tuple[Any, ...] = all_of(kind, declared)
+    def process(record: PluginRecord, declared: object) -> None:
+        items: tuple[Any, ...] = require_items(kind, declared)
         for item in items:
             check(item)
-            require_idempotency_store(item, entry.name, entry.context.stores)
-        entry.declared = replace(entry.declared, **{attribute: items})
+            require_idempotency_store(item, record.name, record.context.stores)
+        record.declared = replace(record.declared, **{attribute: items})
 
-    _ask(registry, hook, take)
+    _call_hook(registry, hook, process)
 
 
-def all_of(kind: type[T], declared: object) -> tuple[T, ...]:
-    """Return what a hook has returned that is to return several of a kind.
+def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
+    """Return the items that a hook returned, as a tuple.
 
     Raises:
-        PluginError: It is something else.
+        PluginError: It is not iterable, or an item is of another type.
     """
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    several = []
+    items_of_kind = []
     for item in declared:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-        several.append(item)
-    return tuple(several)
+        items_of_kind.append(item)
+    return tuple(items_of_kind)
 
 
-def _ask(registry: Registry, hook: str, take: Callable[[Entry, Any], None]) -> None:
-    """Call a hook of each plugin that has it and is not reused, and let `take` look at what it returned.
+def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, Any], None]) -> None:
+    """Call a hook of each plugin that has it and is not reused, and process the result.
 
-    What either raises fails the plugin.
+    An exception of either fails the plugin.
     """
 
-    def ask(entry: Entry) -> None:
-        take(entry, registry.call(entry, hook))
+    def call_and_process(record: PluginRecord) -> None:
+        process(record, registry.call(record, hook))
 
-    for entry in registry.active():
-        if hook in entry.hooks and not entry.reused:
-            registry.attempt(entry, hook, ask, entry)
+    for record in registry.active():
+        if hook in record.hooks and not record.reused:
+            registry.attempt(record, hook, call_and_process, record)
 
 
-def _change(registry: Registry, entry: Entry, *, asked: bool = False, **given: Any) -> None:
-    """Give a plugin another context. One that has declared already is asked for its declarations again."""
-    if entry.reused or asked:
-        if entry.reused:
-            entry.change()
-        given |= {"announcements": [], "logins": {}}
-        registry.attempt(entry, "import", renew, entry, registry)
-    entry.context = replace(entry.context, **given)
+def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
+    """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
+    if record.reused or has_declared:
+        if record.reused:
+            record.stop_reusing()
+        changes |= {"announcements": [], "logins": {}}
+        registry.attempt(record, "import", reinstantiate, record, registry)
+    record.context = replace(record.context, **changes)
 
 
 class _NoSettings(BaseModel):
-    """What a plugin without settings of its own accepts: nothing."""
+    """The model of a plugin without settings of its own: it accepts none."""

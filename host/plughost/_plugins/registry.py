@@ -1,4 +1,4 @@
-"""The registry: every installed plugin and what became of it, on the way from discovery to serving."""
+"""The registry: a record of each installed plugin, from discovery to serving."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
-from plughost._plugins.failures import Failure, advised, failure_of
+from plughost._plugins.failures import Failure, failure_from, with_advice
 from plughost._plugins.isolation import Interrupted, bounded, never
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class State(enum.StrEnum):
-    """What became of a plugin."""
+    """The state of a plugin."""
 
     ACTIVE = "active"
     DISABLED = "disabled"
@@ -35,24 +35,24 @@ class State(enum.StrEnum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
-    """A plugin on the registry.
+class PluginRecord:
+    """The record of a plugin in the registry.
 
     Attributes:
-        installed: What discovery says of it.
-        state: What became of it.
-        reused: Whether it is the very plugin of the previous generation, with its objects and their memory.
-        failure: Why, where it does not serve. None where it does or was never meant to.
-        trouble: What went wrong once it served: a failing `started` or `stopping`, or that a restart is needed.
+        installed: The plugin as discovered.
+        state: Its state.
+        reused: Whether it has the same objects as in the previous generation.
+        failure: Why it does not serve. None if it serves or is disabled.
+        trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
-        hooks: The hooks that it implements.
-        settings_model: The model of its settings. None where it has none.
+        hooks: The names of the hooks that it implements.
+        settings_model: The model of its settings, or None.
         settings: Its validated settings.
-        mount: What the host reads of its settings: site and body limit.
-        context: What its hooks are given.
-        declared: What it declares.
-        authenticator: What it offers to name principals. None where it offers nothing.
-        seconds: Seconds that loading and each hook took, by stage. Of a reused plugin, when it was loaded.
+        mount: The part of its settings that the host reads: site and body limit.
+        context: The context for its hooks.
+        declared: Its declarations.
+        authenticator: The authenticator that it offers, or None.
+        seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
 
     installed: InstalledPlugin
@@ -64,8 +64,8 @@ class Entry:
     hooks: tuple[str, ...] = ()
     settings_model: type[BaseModel] | None = None
     settings: Any = None
-    mount: MountSettings = None  # type: ignore[assignment] # read before any hook that takes a context
-    context: PluginContext[Any] = None  # type: ignore[assignment] # given before any hook that takes it
+    mount: MountSettings = None  # type: ignore[assignment] # set before any hook that takes a context
+    context: PluginContext[Any] = None  # type: ignore[assignment] # set before any hook that takes it
     declared: Declarations = field(default_factory=Declarations)
     authenticator: Callable[..., Any] | None = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -84,14 +84,14 @@ class Entry:
         """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
 
-    def change(self) -> None:
-        """Stop reusing it: its hooks are called again, so earlier troubles and times are dropped."""
+    def stop_reusing(self) -> None:
+        """Mark it as not reused: its hooks are called again, so earlier troubles and times are dropped."""
         self.reused = False
         self.trouble, self.seconds = [], {}
 
 
 class Registry:
-    """The plugins of one build, in the order in which they are asked."""
+    """The plugins of one build, in the order in which their hooks are called."""
 
     def __init__(
         self,
@@ -101,114 +101,114 @@ class Registry:
         timeout: float = 30.0,
         interrupted: Callable[[], bool] = never,
     ) -> None:
-        """Register what discovery found. Disabled plugins are never imported.
+        """Register the discovered plugins. Disabled plugins are never imported.
 
-        An import and each hook may take `timeout` seconds, and are not waited for once `interrupted` says so.
+        An import and each hook may take `timeout` seconds. The wait ends early once `interrupted` returns True.
         """
         self._timeout = timeout
         self._interrupted = interrupted
-        self.entries: tuple[Entry, ...] = tuple(Entry(each) for each in found)
+        self.records: tuple[PluginRecord, ...] = tuple(PluginRecord(each) for each in found)
         self.manager: pluggy.PluginManager = pluggy.PluginManager(hookspecs.PROJECT)
         self.manager.add_hookspecs(hookspecs)
-        for entry in self.entries:
-            if entry.name in disabled:
-                entry.state = State.DISABLED
-            elif entry.installed.problem is not None:
-                self.fail(entry, Failure("metadata", entry.installed.problem, "Mend that, then reload."))
-            elif entry.installed.unmet is not None:
-                self._block(entry, entry.installed.unmet, "Install what fits, then reload.")
+        for record in self.records:
+            if record.name in disabled:
+                record.state = State.DISABLED
+            elif record.installed.problem is not None:
+                self.fail(record, Failure("metadata", record.installed.problem, "Mend that, then reload."))
+            elif record.installed.unmet is not None:
+                self._block(record, record.installed.unmet, "Install what fits, then reload.")
         self._block_dependents()
 
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self.entries)
+    def __iter__(self) -> Iterator[PluginRecord]:
+        return iter(self.records)
 
-    def active(self) -> tuple[Entry, ...]:
-        """Return the plugins that have not failed so far."""
-        return tuple(entry for entry in self.entries if entry.state is State.ACTIVE)
+    def active(self) -> tuple[PluginRecord, ...]:
+        """Return the active plugins."""
+        return tuple(record for record in self.records if record.state is State.ACTIVE)
 
-    def get(self, name: str) -> Entry | None:
-        """Return the plugin of a name. The one that is used, where two distributions bring it."""
-        return next((entry for entry in self.entries if entry.name == name), None)
+    def get(self, name: str) -> PluginRecord | None:
+        """Return the plugin of a name; of two distributions that provide it, the one that is used."""
+        return next((record for record in self.records if record.name == name), None)
 
-    def reuse(self, entry: Entry, before: Entry) -> None:
-        """Replace an entry by that of the previous generation, with what discovery found now.
+    def reuse(self, record: PluginRecord, before: PluginRecord) -> None:
+        """Replace a record by that of the previous generation, but with the plugin as discovered now.
 
         Mutable fields are copied: the previous generation keeps its own if this one is refused.
         """
         trouble, seconds = list(before.trouble), dict(before.seconds)
-        reused = replace(before, installed=entry.installed, reused=True, trouble=trouble, seconds=seconds)
-        self.entries = tuple(reused if each is entry else each for each in self.entries)
+        reused = replace(before, installed=record.installed, reused=True, trouble=trouble, seconds=seconds)
+        self.records = tuple(reused if each is record else each for each in self.records)
 
-    def fail(self, entry: Entry, failure: Failure) -> None:
+    def fail(self, record: PluginRecord, failure: Failure) -> None:
         """Mark a plugin as failed, and those that depend on it as blocked."""
-        entry.state = State.FAILED
-        entry.failure = advised(failure, entry.installed)
+        record.state = State.FAILED
+        record.failure = with_advice(failure, record.installed)
         self._block_dependents()
 
-    def attempt(self, entry: Entry, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call what runs a plugin's code. An exception or a timeout fails this plugin and nothing else.
+    def attempt(self, record: PluginRecord, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that runs a plugin's code. An exception or a time-out fails only this plugin.
 
         Returns:
-            What the function returned. None where it failed.
+            The function's result, or None if it failed.
 
         Raises:
-            Interrupted: The host is stopping. This is nobody's failure.
+            Interrupted: The host is stopping, so no plugin fails.
         """
-        if entry.state is not State.ACTIVE:
+        if record.state is not State.ACTIVE:
             return None
-        result, failure = self._call(entry, stage, partial(function, *arguments), self._interrupted)
+        result, failure = self._call(record, stage, partial(function, *arguments), self._interrupted)
         if failure is not None:
-            self.fail(entry, failure)
+            self.fail(record, failure)
         return result
 
-    def call(self, entry: Entry, hook: str) -> Any:
-        """Call one plugin's implementation of a hook, and nobody else's.
+    def call(self, record: PluginRecord, hook: str) -> Any:
+        """Call one plugin's implementation of a hook.
 
         Returns:
-            What the implementation returned. None where it has none.
+            The result, or None if it does not implement the hook.
         """
-        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": entry.context}
-        others = [plugin for plugin in self.manager.get_plugins() if plugin is not entry.plugin]
+        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
+        others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
         results = self.manager.subset_hook_caller(hook, others)(**arguments)
         return results[0] if results else None
 
-    def notify(self, entry: Entry, hook: str) -> Failure | None:
-        """Call a hook of a plugin that serves. A failure is noted as trouble, and it goes on serving.
+    def notify(self, record: PluginRecord, hook: str) -> Failure | None:
+        """Call a hook of a plugin that serves. A failure is recorded as trouble, and the plugin serves on.
 
         Returns:
-            What went wrong. None where nothing did.
+            The failure, or None.
         """
-        _, failure = self._call(entry, hook, partial(self.call, entry, hook))
+        _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
-            failure = advised(failure, entry.installed)
-            entry.trouble.append(failure)
+            failure = with_advice(failure, record.installed)
+            record.trouble.append(failure)
         return failure
 
     def _call(
-        self, entry: Entry, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
+        self, record: PluginRecord, stage: str, call: Callable[[], Any], interrupted: Callable[[], bool] = never
     ) -> tuple[Any, Failure | None]:
-        begun = perf_counter()
+        started = perf_counter()
         try:
-            return bounded(call, self._timeout, f"{entry.name}:{stage}", interrupted), None
+            return bounded(call, self._timeout, f"{record.name}:{stage}", interrupted), None
         except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - a plugin that calls sys.exit must not end the host either
-            return None, failure_of(stage, error)
+            return None, failure_from(stage, error)
         finally:
-            if not entry.reused:
-                entry.seconds[stage] = entry.seconds.get(stage, 0.0) + perf_counter() - begun
+            if not record.reused:
+                record.seconds[stage] = record.seconds.get(stage, 0.0) + perf_counter() - started
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
-        for entry in self.entries:
-            if entry.state is not State.ACTIVE:
+        for record in self.records:
+            if record.state is not State.ACTIVE:
                 continue
-            needed = (self.get(name) for name in entry.installed.requires)
-            missing = next((each for each in needed if each is not None and each.state is not State.ACTIVE), None)
+            required = (self.get(name) for name in record.installed.requires)
+            missing = next((each for each in required if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
                 cause = f"it requires {missing.installed.label}, which is {missing.state}"
-                self._block(entry, cause, f"Mend or enable {missing.name} first.")
+                self._block(record, cause, f"Mend or enable {missing.name} first.")
 
-    def _block(self, entry: Entry, cause: str, advice: str) -> None:
-        entry.state = State.BLOCKED
-        entry.failure = Failure("dependency", cause, advice)
+    def _block(self, record: PluginRecord, cause: str, advice: str) -> None:
+        record.state = State.BLOCKED
+        record.failure = Failure("dependency", cause, advice)

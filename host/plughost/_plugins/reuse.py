@@ -1,4 +1,4 @@
-"""Reuse: which plugins of the running generation go on as they are, and which are imported afresh."""
+"""Reuse: which plugins of the running generation are reused, and which are imported afresh."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 def restart_reasons(
     now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]
 ) -> tuple[str, ...]:
-    """Return why what is to be imported now can't be served by this process. Empty where it can.
+    """Return why this process can't serve the changed distributions, so that a restart is needed.
 
-    Python can't import compiled modules twice, and a running host can't replace its own requirements, which are shared.
+    Python can't import compiled modules twice, and a running host can't replace its own requirements (`shared`).
     """
     return tuple(
         f"{imported[key].name} changed from {imported[key].version} to {now[key].version} on disk, "
         + ("and the host itself runs on it" if key in shared else "and it brings compiled modules")
-        for key in sorted(_stale(now, imported))
+        for key in sorted(_changed(now, imported))
         if key in shared or now[key].compiled or imported[key].compiled
     )
 
@@ -34,94 +34,99 @@ def restart_reasons(
 def reuse_unchanged(
     registry: Registry, running: Registry, environment: Environment, imported: Mapping[str, Snapshot]
 ) -> Callable[[], None]:
-    """Reuse the plugins that are unchanged, and unload the code of those that changed, and of whatever imports it.
+    """Reuse unchanged plugins. Unload the code of changed distributions, and of those that import them.
 
     Returns:
-        What puts the unloaded modules back, if the next generation is not used.
+        A function that puts the unloaded modules back, if the next generation is refused.
     """
-    keys = {key for entry in registry.active() for key in entry.installed.closure}
+    keys = {key for record in registry.active() for key in record.installed.closure}
     outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
-    for entry in registry.active():
-        before = running.get(entry.name)
-        if before is None or before.state is not State.ACTIVE or entry.installed.closure & outdated:
+    for record in registry.active():
+        previous = running.get(record.name)
+        if previous is None or previous.state is not State.ACTIVE or record.installed.closure & outdated:
             continue
-        if before.installed.distribution == entry.installed.distribution:
-            registry.reuse(entry, before)
+        if previous.installed.distribution == record.installed.distribution:
+            registry.reuse(record, previous)
     now = environment.snapshots(outdated)
     return unload([each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None])
 
 
 def imported_snapshots(registry: Registry, environment: Environment) -> dict[str, Snapshot]:
-    """Return the distributions that a generation imports, as they are on disk, and the host's own.
+    """Return snapshots of the distributions that a generation imports, and of the host's own.
 
-    Taken before the import: what is saved meanwhile differs from it, so that the next reload imports it.
+    Take them before the import: the next reload then imports what was saved meanwhile.
     """
     keys = set(environment.shared)
-    for entry in registry:
-        if entry.state is not State.DISABLED and entry.installed.problem is None and entry.installed.unmet is None:
-            keys |= entry.installed.closure
+    for record in registry:
+        if record.state is not State.DISABLED and record.installed.problem is None and record.installed.unmet is None:
+            keys |= record.installed.closure
     return environment.snapshots(keys)
 
 
-def unload_removed(before: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-    """Unload the modules of distributions that no plugin needs any more, and return what is imported then.
+def unload_removed(previous: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+    """Unload the modules of distributions that no plugin needs any more. Return those that stay imported.
 
-    Compiled modules stay, and what is installed in their place later needs a restart.
+    Compiled modules stay. A later replacement needs a restart.
     """
-    compiled = {key: each for key, each in before.items() if each.compiled}
-    unload([each for key, each in before.items() if key not in after and key not in compiled])
+    compiled = {key: each for key, each in previous.items() if each.compiled}
+    unload([each for key, each in previous.items() if key not in after and key not in compiled])
     return {**compiled, **after}
 
 
-def _stale(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:
-    """Return which of some distributions this process has imported in another state than they are in now."""
+def _changed(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> set[str]:
+    """Return the distributions that have changed since this process imported them."""
     return {key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint}
 
 
 def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]) -> frozenset[str]:
-    """Return the distributions that changed, and all that require or import one of them, directly or not.
+    """Return the changed distributions, and all that require or import them, directly or indirectly.
 
-    What a distribution requires says which ones it may import, and authors forget to say it.
+    Imports count, too, since authors forget to declare requirements.
     """
     modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-    owned = {
+    modules_by_owner = {
         key: [(name, module) for name, module in modules if each.owns(module)]
         for key, each in imported.items()
         if key not in shared
     }
     outdated: set[str] = set()
-    found = _stale(now, imported)
-    while found:
-        outdated |= found
-        names = {name for key in outdated for name, _ in owned.get(key, ())}
+    new = _changed(now, imported)
+    while new:
+        outdated |= new
+        names = {name for key in outdated for name, _ in modules_by_owner.get(key, ())}
         requiring = {key for key, each in now.items() if each.requires & outdated}
-        importing = {key for key in owned.keys() - outdated if any(_imports(each, names) for _, each in owned[key])}
-        found = (requiring | importing) - outdated
+        importing = {
+            key
+            for key in modules_by_owner.keys() - outdated
+            if any(_module_imports(each, names) for _, each in modules_by_owner[key])
+        }
+        new = (requiring | importing) - outdated
     return frozenset(outdated)
 
 
-def _imports(module: ModuleType, names: Collection[str]) -> bool:
+def _module_imports(module: ModuleType, names: Collection[str]) -> bool:
     if any(isinstance(each, ModuleType) and each.__name__ in names for each in list(vars(module).values())):
         return True
-    tops = {name.partition(".")[0] for name in names}
+    top_packages = {name.partition(".")[0] for name in names}
     try:
         source = Path(module.__file__ or "").read_bytes()
-        # Most don't, and to parse them all takes its time. In a package of the same name, imports can be relative.
-        if module.__name__.partition(".")[0] not in tops and not any(top.encode() in source for top in tops):
+        # Parse only candidates, to save time. In the same top package, imports can be relative.
+        may_be_relative = module.__name__.partition(".")[0] in top_packages
+        if not may_be_relative and not any(name.encode() in source for name in top_packages):
             return False
-        return any(name in names for name in _imported(ast.parse(source), module))
+        return any(name in names for name in _imported_names(ast.parse(source), module))
     except (OSError, SyntaxError, ValueError):
         return False
 
 
-def _imported(tree: ast.AST, module: ModuleType) -> Iterator[str]:
-    """Yield the names that a module's statements may import, wherever they stand."""
+def _imported_names(tree: ast.AST, module: ModuleType) -> Iterator[str]:
+    """Yield the names that a module's import statements may import, at any level."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = (module.__package__ or "").split(".")
-            above = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
+            parents = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,4 +1,4 @@
-"""Single files: plugins in development that are one Python file of the folder `plugins_dir`, and installed nowhere."""
+"""Single-file plugins: Python files in the folder `plugins_dir`, for development, not installed."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_PACKAGE: Final = "plughost_single_file_"
+_MODULE_PREFIX: Final = "plughost_single_file_"
 
 
 def single_files(folder: Path) -> Iterator[metadata.Distribution]:
-    """Yield a distribution for each Python file of a folder, but for those whose names begin with an underscore."""
+    """Yield a distribution for each Python file of a folder whose name does not begin with an underscore."""
     files = sorted(folder.glob("*.py"))
     return (_SingleFile(file) for file in files if not file.name.startswith("_"))
 
 
 def file_of(point: metadata.EntryPoint) -> Path | None:
-    """Return the single file that an entry point leads to. None where it leads to an installed module."""
+    """Return the single file of an entry point, or None if it points to an installed module."""
     return vars(point).get("file")
 
 
 class _EntryPoint(metadata.EntryPoint):
-    """An entry point that leads to a file, which is on no path that Python searches."""
+    """An entry point for a file that is not on `sys.path`."""
 
     def load(self) -> Any:
         if self.value in sys.modules:
@@ -50,13 +50,13 @@ class _EntryPoint(metadata.EntryPoint):
 
 
 class _SingleFile(metadata.Distribution):
-    """A file, dressed as a distribution of version 0 that has the file's name."""
+    """A file as a distribution, with the file's name and version 0."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._name = file.name.encode(errors="backslashreplace").decode()  # it may be no text
+        self._name = file.name.encode(errors="backslashreplace").decode()  # it may not be valid UTF-8
         stem = self._name.removesuffix(".py")
-        module = re.sub(r"\W", "_", f"{_PACKAGE}{stem}")
+        module = re.sub(r"\W", "_", f"{_MODULE_PREFIX}{stem}")
         point = _EntryPoint(stem.replace("_", "-"), module, ENTRY_POINT_GROUP)
         vars(point)["file"] = file
         self._points = metadata.EntryPoints([point])

@@ -1,4 +1,4 @@
-"""Check: whether what a plugin declares can be mounted at all, before it is compared with what others declare."""
+"""Validation: whether a declaration can be mounted, before it is compared with those of other plugins."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
-from plughost._apps.mounting import moment
-from plughost._plugins.responders import misfit
-from plughost._plugins.shapes import misshapen
+from plughost._apps.mounting import utc_datetime
+from plughost._plugins.field_types import type_problem
+from plughost._plugins.responders import responder_problem
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
-_LEAST_SECONDS: Final = 0.001
-_MOST_SECONDS: Final = 100 * 365.25 * 86400
+_MIN_SECONDS: Final = 0.001
+_MAX_SECONDS: Final = 100 * 365.25 * 86400
 _SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
 _prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
 _path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
@@ -37,14 +37,14 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 
 
 def check(declared: Any) -> None:
-    """Check a declaration on its own.
+    """Check a single declaration.
 
     Raises:
         PluginError: It can't be mounted. The message names it.
     """
     where = _label(declared)
-    wrong = misshapen(declared)
-    _require(wrong is None, f"{where}: {wrong}")
+    type_error = type_problem(declared)
+    _require(type_error is None, f"{where}: {type_error}")
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
@@ -59,7 +59,7 @@ def _label(declared: Any) -> str:
 
 @singledispatch
 def _check(declared: object, where: str) -> None:
-    raise NotImplementedError  # what a hook returns is of the kinds below: see `registration.all_of`
+    raise NotImplementedError  # unreachable: `registration.require_items` admits only the types below
 
 
 @_check.register
@@ -112,7 +112,7 @@ def _(job: Job, where: str) -> None:
         taken = inspect.signature(job.run)
         raise PluginError(f"{where}: run is called with one argument, the JobRun, and takes {taken}") from None
     except ValueError:
-        pass  # one written in C may not tell
+        pass  # a function in C may have no signature
     _require(
         job.every is not None or job.cron is not None or job.at_start,
         f"{where}: it is never due; give it every, cron or at_start",
@@ -120,7 +120,7 @@ def _(job: Job, where: str) -> None:
     _require(job.every is None or job.cron is None, f"{where}: it has every and cron; give it one of them")
     seconds = job.every
     _require(
-        seconds is None or (type(seconds) in (int, float) and _LEAST_SECONDS <= seconds <= _MOST_SECONDS),
+        seconds is None or (type(seconds) in (int, float) and _MIN_SECONDS <= seconds <= _MAX_SECONDS),
         f"{where}: every {seconds!r} is no number of seconds from 0.001 to 3155760000, which are 100 years",
     )
     if job.cron is not None:
@@ -147,18 +147,18 @@ def _(group: RouteGroup, where: str) -> None:
     _check_format(group, where)
     for route in group.routes:
         _check_route(route, f"{where}: route {route.path!r}")
-    problem = unroutable([group])
+    problem = routing_problem([group])
     _require(problem is None, f"{where}: {problem}")
 
 
-def unroutable(groups: Iterable[RouteGroup]) -> str | None:
-    """Return why Falcon's router refuses some groups beside each other. None where it takes them all."""
+def routing_problem(groups: Iterable[RouteGroup]) -> str | None:
+    """Return why Falcon's router refuses some route groups together, or None."""
     templates = [(group.prefix + route.path, route) for group in groups for route in group.routes]
-    error = _refusal(templates)
+    error = _router_error(templates)
     if error is None:
         return None
     for one, other in combinations(templates, 2):
-        if _refusal([one, other]) and not (_refusal([one]) or _refusal([other])):
+        if _router_error([one, other]) and not (_router_error([one]) or _router_error([other])):
             return (
                 f"route {other[0]} can't stand beside route {one[0]}: a field at the same place of both needs "
                 "the same name and converter"
@@ -166,8 +166,8 @@ def unroutable(groups: Iterable[RouteGroup]) -> str | None:
     return error
 
 
-def _refusal(templates: Iterable[tuple[str, Route]]) -> str | None:
-    """Return which route Falcon's router refuses, and why in its words. None where it takes them all."""
+def _router_error(templates: Iterable[tuple[str, Route]]) -> str | None:
+    """Return the first route that Falcon's router refuses, with its message, or None."""
     router = CompiledRouter()
     for template, route in templates:
         try:
@@ -178,7 +178,7 @@ def _refusal(templates: Iterable[tuple[str, Route]]) -> str | None:
 
 
 def _check_format(group: RouteGroup, where: str) -> None:
-    """Refuse an error format that would fail on the first error."""
+    """Refuse an error format that can't render an error."""
     try:
         written = group.errors.render(Problem(404, "Not Found", "There is nothing at this address."))
         usable = isinstance(written, bytes) and isinstance(group.errors.media_type, str)
@@ -211,7 +211,7 @@ def _check_route(route: Route, where: str) -> None:
     for method, responder in methods.items():
         name = getattr(responder, "__name__", f"on_{method.lower()}")
         require_sync(responder, f"{where}: {name} of {resource}")
-        problem = misfit(route, method, responder)
+        problem = responder_problem(route, method, responder)
         _require(problem is None, f"{where}: {name} of {resource}: {problem}")
     for method, operation in route.operations.items():
         _check_operation(operation, f"{where}: {method}")
@@ -227,7 +227,7 @@ def _check_route(route: Route, where: str) -> None:
 
 
 def _check_common(declared: Operation | RouteGroup, where: str) -> None:
-    """Check what an operation may declare, or a group for all of its operations."""
+    """Check the fields that an operation has, or a group for all of its operations."""
     for name in ("deprecated", "sunset"):
         day = getattr(declared, name)
         is_day = day is None or isinstance(day, date)
@@ -236,7 +236,7 @@ def _check_common(declared: Operation | RouteGroup, where: str) -> None:
         _require(not is_naive, f"{where}: {name} {day} has no zone: add tzinfo=datetime.UTC, or give a date")
     deprecated, sunset = declared.deprecated, declared.sunset
     _require(
-        deprecated is None or sunset is None or moment(deprecated) <= moment(sunset),
+        deprecated is None or sunset is None or utc_datetime(deprecated) <= utc_datetime(sunset),
         f"{where}: its sunset {sunset} is before {deprecated}, from when on it is deprecated (RFC 9745)",
     )
     is_link = not any(each in declared.successor for each in '<>" \r\n')
@@ -249,16 +249,16 @@ def _check_operation(operation: Operation, where: str) -> None:
     _check_common(operation, where)
     for each in operation.consumes:
         _require(each.count("/") == 1, f"{where}: consumes {each!r}, which is no media type")
-    wrong = _indescribable(operation.request, "validation")
+    problem = _schema_problem(operation.request, "validation")
     model = _name(operation.request)
-    _require(wrong is None, f"{where}: the model {model} of the request can't be described: {wrong}")
+    _require(problem is None, f"{where}: the model {model} of the request can't be described: {problem}")
     for status, response in operation.responses.items():
         models = response.model.values() if isinstance(response.model, Mapping) else (response.model,)
         for each in models if response.schema is None else ():
-            wrong = _indescribable(each, "serialization")
+            problem = _schema_problem(each, "serialization")
             _require(
-                wrong is None,
-                f"{where}: the model {_name(each)} of the response {status} can't be described: {wrong}, "
+                problem is None,
+                f"{where}: the model {_name(each)} of the response {status} can't be described: {problem}, "
                 "or the response a schema",
             )
 
@@ -267,26 +267,26 @@ def _name(model: Any) -> str:
     return getattr(model, "__name__", str(model))
 
 
-def _indescribable(model: Any, mode: Literal["validation", "serialization"]) -> str | None:
-    """Return why a type has no JSON Schema, with the field of the model that is to blame first."""
+def _schema_problem(model: Any, mode: Literal["validation", "serialization"]) -> str | None:
+    """Return why a type has no JSON Schema, after the name of the field that causes it, or None."""
     if model is None:
         return None
     try:
         TypeAdapter(model).json_schema(mode=mode)
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
         for name, field in getattr(model, "model_fields", {}).items():
-            if (problem := _indescribable(field.rebuild_annotation(), mode)) is not None:
+            if (problem := _schema_problem(field.rebuild_annotation(), mode)) is not None:
                 return f"{name}: {problem}"
-        cause = error.message.partition(". ")[0]  # what follows is advice for who writes pydantic types
+        cause = error.message.partition(". ")[0]  # the rest is advice for authors of pydantic types
         return f"{cause}; give the field another type"
-    except Exception:  # noqa: BLE001 - of what is no type at all, pydantic raises anything
+    except Exception:  # noqa: BLE001 - pydantic raises anything for what is not a type
         return "it is no type that pydantic knows"
     return None
 
 
-def _require(fulfilled: object, otherwise: str) -> None:
-    if not fulfilled:
-        raise PluginError(otherwise)
+def _require(condition: object, message: str) -> None:
+    if not condition:
+        raise PluginError(message)
 
 
 def _require_function(declared: object, name: str, where: str) -> None:
@@ -301,7 +301,7 @@ def _require_site(site: object, where: str) -> None:
 
 
 def require_sync(function: object, where: str) -> None:
-    """Refuse a function that would return before anything in it has run.
+    """Refuse an async function: it would return before anything in it has run.
 
     Raises:
         PluginError: It is async.
@@ -314,15 +314,15 @@ def require_sync(function: object, where: str) -> None:
 
 
 def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:
-    """Refuse a group with idempotent operations whose answers can't be kept.
+    """Refuse a group with idempotent operations if there is no store for their responses.
 
     Raises:
         PluginError: The plugin lacks the store.
     """
     if isinstance(declared, RouteGroup) and store_of(plugin) not in stores:
-        wanted = any(operation.idempotent for route in declared.routes for operation in route.operations.values())
+        operations = [operation for route in declared.routes for operation in route.operations.values()]
         _require(
-            not wanted,
+            not any(operation.idempotent for operation in operations),
             f"route group {declared.prefix!r}: it has idempotent operations, and no store for their answers: return "
             f"plughost.stores.idempotency_store({plugin!r}) from register_stores",
         )

@@ -1,4 +1,4 @@
-"""The access log: a line for each request, noted on the request path and written by a thread of its own."""
+"""The access log: each request is recorded on the request path; a thread writes the lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import code_of
-from plughost._apps.streams import Watched
+from plughost._apps.streams import NotifyingStream
 from plughost._logging import LineWriter, format_timestamp
 from plughost.http._request import FAILED
 
@@ -24,48 +24,48 @@ if TYPE_CHECKING:
     from plughost.http._request import Request
 
 _LOGGER: Final = logging.getLogger("plughost._runtime")
-_SECONDS: Final = 0.02
-_MOST: Final = 4096
-_FIELDS: Final = 11
+_WRITE_INTERVAL: Final = 0.02  # seconds
+_MAX_PENDING: Final = 4096  # requests
+_FIELD_COUNT: Final = 11  # of each request
 
 
 class AccessLog:
     """Logs a line for each request, when its response is complete.
 
-    It is a Falcon middleware of the host, the outermost of all. A request whose context has a true attribute
-    `unlogged` is left out: for what a page asks every second, say.
+    It is the host's outermost Falcon middleware. It skips a request whose context has a true attribute `unlogged`,
+    such as the polling of a page.
 
-    A line written at once takes a third of a small request's time: each is a call to the system, in which another
-    thread takes the interpreter. So lines are written together, a fiftieth of a second later at most, in the context
-    that their request had. Later would be more at a time, for which requests wait. Where 4,096 wait, the next request
-    writes them: a reader who stalls is waited for. What is noted stands in a list without structure: see `RequestLog`.
+    To write each line at once would take a third of a small request's time, since another thread takes the interpreter
+    during the system call. So a thread writes every 20 ms, in each request's own context; with a longer interval,
+    requests would wait for larger batches. When 4,096 requests are pending, the next request writes them itself, so it
+    waits for a slow reader of the log. Fields are stored flat: see `RequestLog`.
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, join: Callable[[], object]) -> None:
-        """Log to a logger, from a thread that calls `join` first."""
+        """Log to a logger. The writer thread calls `join` first."""
         self._join = join
         self._logger = logger
-        self._noted: list[Any] = []
-        self._writing = threading.Lock()
-        self._changing = threading.Lock()
-        self._is_written = False  # by a thread that looks again in a format_timestamp
+        self._pending: list[Any] = []
+        self._write_lock = threading.Lock()
+        self._writer_lock = threading.Lock()
+        self._is_writer_running = False
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Note the response; one that streams when it has been sent."""
+        """Record the response; a stream, when it has been sent."""
         if getattr(req.context, "unlogged", False):
             return
         if resp.stream is not None:
-            resp.stream = Watched(resp.stream, lambda: self._note_stream(req, resp))
+            resp.stream = NotifyingStream(resp.stream, lambda: self._record_stream(req, resp))
         else:
-            self._note(req, resp)
+            self._record(req, resp)
 
-    def _note_stream(self, req: Request, resp: falcon.Response) -> None:
-        if FAILED not in req.env:  # else an error was sent in its place, which is noted by itself
-            self._note(req, resp)
+    def _record_stream(self, req: Request, resp: falcon.Response) -> None:
+        if FAILED not in req.env:  # else an error response replaced it, and was recorded
+            self._record(req, resp)
 
-    def _note(self, req: Request, resp: falcon.Response) -> None:
+    def _record(self, req: Request, resp: falcon.Response) -> None:
         environ = req.env
-        self._noted += (
+        self._pending += (
             time.time(),
             perf_counter() - req.arrived,
             req.method,
@@ -78,55 +78,55 @@ class AccessLog:
             req.trace_id,
             copy_context(),
         )
-        if not self._is_written:
-            self._begin()
-        elif len(self._noted) >= _MOST * _FIELDS:
+        if not self._is_writer_running:
+            self._start_writer()
+        elif len(self._pending) >= _MAX_PENDING * _FIELD_COUNT:
             self.write()
 
-    def _begin(self) -> None:
-        with self._changing:
-            if not self._is_written:
-                self._is_written = True
-                threading.Thread(target=self._write_on, name="plughost-access-log", daemon=True).start()
+    def _start_writer(self) -> None:
+        with self._writer_lock:
+            if not self._is_writer_running:
+                self._is_writer_running = True
+                threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
 
-    def _write_on(self) -> None:
-        """Write until nothing is left; the life of a thread."""
+    def _run_writer(self) -> None:
+        """Write at intervals until nothing is pending."""
         self._join()
         while True:
-            time.sleep(_SECONDS)
+            time.sleep(_WRITE_INTERVAL)
             self.write()
-            with self._changing:
-                if not self._noted:
-                    self._is_written = False
+            with self._writer_lock:
+                if not self._pending:
+                    self._is_writer_running = False
                     return
 
     def write(self) -> None:
-        """Write what was noted so far. Never raises."""
+        """Write the pending requests. Never raises."""
         try:
             self._write()
         except Exception:
-            with suppress(Exception):  # who watches the log may fail at this line, too
+            with suppress(Exception):  # a subscriber to the log may fail on this line, too
                 _LOGGER.exception("some requests were not logged")
 
     def _write(self) -> None:
-        with self._writing:
-            noted = self._noted[:]
-            del self._noted[: len(noted)]
-            if not noted:
+        with self._write_lock:
+            pending = self._pending[:]
+            del self._pending[: len(pending)]
+            if not pending:
                 return
-            events = [_event(*each) for each in zip(*[iter(noted)] * _FIELDS, strict=True)]
-            bound = self._logger.bind()  # what `make_logger` returns is bound anew by each use
-            lines = getattr(bound, "_logger", None)  # where structlog keeps what it wraps, for classes of one's own
-            if isinstance(lines, LineWriter) and bound.is_enabled_for(logging.INFO):
-                lines.write_events(events)
+            events = [_event(*each) for each in zip(*[iter(pending)] * _FIELD_COUNT, strict=True)]
+            logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
+            writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
+            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO):
+                writer.write_events(events)
             else:
                 for context, event in events:
-                    context.run(bound.info, **event)
+                    context.run(logger.info, **event)
 
 
-def _event(*noted: Any) -> tuple[Context, dict[str, Any]]:
-    """Return a request as it is logged, and its context."""
-    now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, context = noted
+def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:
+    """Return the context and the log event of a request."""
+    now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, context = fields
     event = {
         "event": "request",
         "method": method,

@@ -1,4 +1,4 @@
-"""The audit trail: one event for each thing that somebody may have to answer for later."""
+"""The audit trail: an event for each action that somebody may have to answer for later."""
 
 from __future__ import annotations
 
@@ -33,41 +33,41 @@ class Audit:
     """Writes the audit trail of one host: into its log, or into a file of its own."""
 
     def __init__(self, logger: structlog.stdlib.BoundLogger, data_dir: Path, file: Path | None = None) -> None:
-        """Write nothing yet: into the log, or as lines of JSON into a file, which may be moved away at any time."""
+        """Write to the log, or to a file as lines of JSON. The file may be moved away at any time."""
         self._logger = logger
         self._data_dir = data_dir
         self._file = file
 
-    def note(self, what: str, outcome: str, **fields: Any) -> None:
-        """Write an event, as `PluginContext.audit`. `who` is a pseudonym. Fields that are None are left out."""
+    def record(self, what: str, outcome: str, **fields: Any) -> None:
+        """Write an event, as `PluginContext.audit`. `who` is a pseudonym. Fields that are None are omitted."""
         event = {"what": what, "outcome": outcome, **{key: value for key, value in fields.items() if value is not None}}
         self.write(event)
 
     @contextmanager
-    def around(self, what: str, **fields: Any) -> Iterator[dict[str, Any]]:
-        """Write an event when the block ends: its outcome is `ok`, or `failed` where the block raises.
+    def recording(self, what: str, **fields: Any) -> Iterator[dict[str, Any]]:
+        """Write an event when the block ends: its outcome is `ok`, or `failed` if the block raises.
 
         Yields:
-            The event's members, which the block may add to. What it sets as `outcome` stays.
+            The event's fields. The block may add some, or set another `outcome`.
         """
         event = dict(fields)
-        ended = "failed"
+        outcome = "failed"
         try:
             yield event
-            ended = "ok"
+            outcome = "ok"
         except SystemExit as error:
-            ended = "failed" if error.code else "ok"
+            outcome = "failed" if error.code else "ok"
             raise
         finally:
-            self.note(what, event.pop("outcome", ended), **event)
+            self.record(what, event.pop("outcome", outcome), **event)
 
-    def take(self, event: Mapping[str, Any]) -> dict[str, Any]:
-        """Write an event of a command, and answer with nothing."""
+    def write_command_event(self, event: Mapping[str, Any]) -> dict[str, Any]:
+        """Write an event that a command has sent, and return an empty response."""
         self.write(event)
         return {}
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Write an event that is complete."""
+        """Write a complete event."""
         if self._file is None:
             self._logger.info("audit", **event)
             return
@@ -78,17 +78,17 @@ class Audit:
                 os.write(descriptor, line + b"\n")
             finally:
                 os.close(descriptor)
-        except OSError as error:  # what is audited goes on, and is not lost
+        except OSError as error:  # the audited action goes on, and its event is not lost
             self._logger.error("the audit file can't be written", reason=str(error))
             self._logger.info("audit", **event)
 
     def _open(self, file: Path) -> int:
-        """Open the file; a new one that root makes is the data folder's owner's, whose host writes there, too."""
+        """Open the file. A new one made by root gets the data folder's owner, so that the host can write, too."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
         with suppress(FileNotFoundError):
             return os.open(file, flags)
         try:
-            descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600)  # of no link, which may lead anywhere
+            descriptor = os.open(file, flags | os.O_CREAT | os.O_EXCL, 0o600)  # never follows a link
         except FileExistsError:  # another process has just made it
             return os.open(file, flags)
         with suppress(OSError):  # only root may, and there may be no data folder yet
@@ -97,9 +97,9 @@ class Audit:
         return descriptor
 
     def pseudonym(self, account: str) -> str:
-        """Return what stands for an account: always the same on this host. Without its key nobody can tell whose.
+        """Return the pseudonym of an account on this host: a hash with a secret key.
 
-        A to Z are taken as a to z, as in the names of accounts.
+        A to Z count as a to z, as in the names of accounts.
         """
         return hmac.new(self._key, account.encode("utf-8", "surrogatepass").lower(), hashlib.sha256).hexdigest()[:16]
 
@@ -114,36 +114,36 @@ class Audit:
 
 
 def audit_of(settings: Settings, logger: structlog.stdlib.BoundLogger) -> Audit:
-    """Return the audit trail of a host with some settings."""
+    """Return the audit trail of a host with these settings."""
     return Audit(logger, settings.data_dir, settings.path(settings.host.log.audit))
 
 
 def audit_warnings(settings: Settings) -> Iterator[str]:
-    """Yield what is to be told of a file that can't be written: nobody looks for the trail in the log then."""
+    """Yield a warning if the file can't be written: nobody would look for the trail in the log."""
     file = settings.path(settings.host.log.audit)
     if file is not None and not os.access(file if os.access(file, os.F_OK) else file.parent, os.W_OK):
         yield f"log.audit: {file} can't be written, so the audit trail goes to the log; let the host's user write it"
 
 
 class CommandAudit(Audit):
-    """Writes what a command does: into the file, else into the log of the host that runs, else on standard error."""
+    """Writes the events of a command: to the file, else to the log of the running host, else to standard error."""
 
-    def note(self, what: str, outcome: str, **fields: Any) -> None:
-        """Write an event, with the system's user who gave the command."""
-        super().note(what, outcome, **{"by": user_name(os.getuid()), "where": "command line", **fields})
+    def record(self, what: str, outcome: str, **fields: Any) -> None:
+        """Write an event, with the system user who ran the command."""
+        super().record(what, outcome, **{"by": user_name(os.getuid()), "where": "command line", **fields})
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Write an event that is complete."""
+        """Write a complete event."""
         if self._file is None:
             try:
                 send_command(self._data_dir, "audit", event=dict(event))
             except NotRunning:
-                with suppress_events("audit"):  # by the command itself, beside this
+                with suppress_events("audit"):  # the command reports it itself, too
                     super().write(event)
             return
         super().write(event)
 
 
 def command_audit(settings: Settings) -> CommandAudit:
-    """Return the audit trail for a command with some settings."""
+    """Return the audit trail for a command with these settings."""
     return CommandAudit(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))

@@ -1,4 +1,4 @@
-"""Claims: which of several hosts on one PostgreSQL database does what only one of them should."""
+"""Claims: which of several hosts on one PostgreSQL database does what only one host should do."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ _CLAIM: Final = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() |
 
 
 class Claims:
-    """What this host claimed, on a connection of its own: whoever loses that loses its claims to the next who asks."""
+    """Advisory locks of this host, on their own connection. If that is lost, another host can acquire them."""
 
     def __init__(self, connect: Callable[[], Session]) -> None:
         self._connect = connect
         self._lock = threading.Lock()
         self._db: Session | None = None
-        self._closed = False
+        self._is_closed = False
 
-    def hold(self, name: str) -> bool:
-        """Return whether a name is this host's, which it claims if nobody has it.
+    def acquire(self, name: str) -> bool:
+        """Claim a name for this host unless another host has it. Return whether this host has it now.
 
         Raises:
-            StoreError: The database can't be asked.
+            StoreError: The database can't be reached.
         """
         with self._lock:
-            if self._closed:
+            if self._is_closed:
                 return False
-            is_new = self._db is None
+            is_new_connection = self._db is None
             self._db = self._db or self._connect()
             try:
-                # Asked also where it is held: whether the connection is alive shows only then.
+                # Query even if this host has the lock: only a query shows whether the connection is alive.
                 return bool(self._db.rows(_CLAIM, name)[0][0])
             except StoreError:
-                self._drop()
-                if is_new:
+                self._disconnect()
+                if is_new_connection:
                     raise
-        return self.hold(name)
+        return self.acquire(name)
 
     def close(self) -> None:
-        """Give all of it up, for good."""
+        """Release all claims for good."""
         with self._lock:
-            self._closed = True
+            self._is_closed = True
             if self._db is not None:
-                with suppress(StoreError):  # a server notices by and by that a connection was closed, and this at once
+                with suppress(StoreError):  # takes effect at once; the server notices a closed connection only later
                     self._db.rows("SELECT pg_advisory_unlock_all()")
-            self._drop()
+            self._disconnect()
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._db is not None:
             self._db.connection.close()
             self._db = None

@@ -1,7 +1,7 @@
-"""Control: how a command line reaches the host that runs on the same data folder.
+"""The control socket: how commands reach the host that runs on the same data folder.
 
-The host listens on a Unix socket in its data folder, which only its own user can reach. A request is one line
-of JSON, `{"command": "reload"}` with the command's arguments beside it, and so is the answer.
+The host listens on a Unix socket in its data folder, which only its own user can reach. A request is one line of
+JSON: `{"command": "reload"}` and the command's arguments as further members. The response is one line of JSON, too.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from plughost._files import make_folder
 
 Response = Mapping[str, Any]
 
-_LONGEST_PATH: Final = 100  # a Unix socket's path may have 107 bytes on Linux, 103 elsewhere
-_LONGEST_LINE: Final = 64 * 1024
+_MAX_PATH: Final = 100  # a Unix socket's path may have 107 bytes on Linux, 103 elsewhere
+_MAX_LINE: Final = 64 * 1024
 
 
-class AlreadyRunning(Exception):  # noqa: N818 - reads as what was found
+class AlreadyRunning(Exception):  # noqa: N818 - a state, not an error
     """Another host runs on the data folder."""
 
 
-class NotTold(NotRunning):
-    """This user may not look whether a host runs on the data folder."""
+class NotPermitted(NotRunning):
+    """This user may not connect to a host on the data folder, and so can't know whether one runs."""
 
 
 class Control:
-    """Answers the commands that reach a host."""
+    """The control socket of a host: runs the commands that reach it."""
 
     def __init__(self, data_dir: Path, commands: Mapping[str, Callable[..., Response]]) -> None:
-        """Prepare to listen for commands, each a function that takes its arguments and returns what is answered.
+        """Prepare to listen for commands. Each is a function from the command's arguments to the response.
 
-        One that takes `by` gets the name of the system's user who asks.
+        A function with the parameter `by` gets the name of the system user who sent the command.
         """
         self._data_dir = data_dir
         self._path = socket_path(data_dir)
@@ -56,13 +56,13 @@ class Control:
         self._thread: threading.Thread | None = None
         self._inode = 0
         self.lock = -1
-        """The descriptor that holds the data folder; -1 before it is claimed."""
+        """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Claim the data folder: one host runs on it at a time, but for the moment in which one replaces the other.
+        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock.
 
         Raises:
-            AlreadyRunning: Another host holds it.
+            AlreadyRunning: Another host has the lock.
             OSError: The folder can't be made or written.
         """
         if inherited is not None:
@@ -85,39 +85,39 @@ class Control:
             ) from None
 
     def listen(self) -> None:
-        """Let commands come in, in the place of whoever listened before; they wait for `start`.
+        """Listen in place of the previous listener. Commands wait for `start`.
 
         Raises:
             OSError: The socket can't be made.
         """
         make_folder(self._path.parent)
-        _refuse_strangers(self._path, self._data_dir)
-        fresh = self._path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        self._server = _Server(str(fresh), self._commands)
-        self._inode = fresh.stat().st_ino
-        fresh.replace(self._path)
+        _require_own_folder(self._path, self._data_dir)
+        new_path = self._path.with_suffix(".new")
+        new_path.unlink(missing_ok=True)
+        self._server = _Server(str(new_path), self._commands)
+        self._inode = new_path.stat().st_ino
+        new_path.replace(self._path)
 
     def start(self) -> None:
-        """Answer commands, from a thread of its own.
+        """Run commands, in a thread of its own.
 
         Raises:
             OSError: The socket can't be made.
         """
         if self._server is None:
             self.listen()
-        assert self._server is not None, "it listens"
+        assert self._server is not None, "listen() has set it"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="control", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Listen no more, once what was asked is answered. Give the data folder up, unless it was handed on."""
+        """Answer the commands that have come, then close the socket and this process's lock of the data folder."""
         if self._server is not None:
             if self._thread is not None:
                 self._server.shutdown()
             self._server.server_close()
             with suppress(FileNotFoundError):
-                if self._path.stat().st_ino == self._inode:  # else the next host listens there
+                if self._path.stat().st_ino == self._inode:  # otherwise the next host listens there
                     self._path.unlink()
             self._server = self._thread = None
         if self.lock != -1:
@@ -126,19 +126,19 @@ class Control:
 
 
 def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
-    """Send a command to the host that runs on a data folder, and wait for its answer.
+    """Send a command to the host that runs on a data folder, and return its response.
 
     Raises:
-        NotRunning: No host listens there, or this user may not look.
+        NotRunning: No host listens there; as `NotPermitted`, this user may not connect.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            _refuse_strangers(socket_path(data_dir), data_dir)
+            _require_own_folder(socket_path(data_dir), data_dir)
             connection.connect(str(socket_path(data_dir)))
         except (FileNotFoundError, ConnectionRefusedError):
             raise NotRunning(f"No host is running on the data folder {data_dir}.") from None
         except PermissionError:
-            raise NotTold(
+            raise NotPermitted(
                 f"The data folder {data_dir} is another user's, who alone can tell whether a host runs on it: "
                 "run this command as that user."
             ) from None
@@ -148,33 +148,33 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
             line = responses.readline()
     if not line:
         raise NotRunning(f"The host on the data folder {data_dir} stopped before it answered.")
-    answer: Response = json.loads(line)
-    return answer
+    response: Response = json.loads(line)
+    return response
 
 
 def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport:
-    """Let the host that runs on a data folder take up what has changed. See `HostControl.reload`.
+    """Reload the host that runs on a data folder. See `HostControl.reload`.
 
     Raises:
         NotRunning: No host runs there.
-        CommandError: It can't. The message says why.
+        CommandError: It did not reload. The message says why.
     """
-    told = send_command(data_dir, "reload", accept=sorted(accept))
-    if "error" in told:  # from a host of another version, or one in trouble
-        raise CommandError(f"The running host did not reload: {told['error']}.")
-    return ReloadReport.from_plain(told)
+    response = send_command(data_dir, "reload", accept=sorted(accept))
+    if "error" in response:  # from a host of another version, or one whose reload raised
+        raise CommandError(f"The running host did not reload: {response['error']}.")
+    return ReloadReport.from_plain(response)
 
 
-def why_unusable(data_dir: Path) -> str | None:
-    """Return why this user's host can't use a data folder. None where it can, as far as that shows on looking."""
-    place = next(each for each in (data_dir, *data_dir.parents) if os.path.exists(each))  # noqa: PTH110 - Path's raises
-    if os.access(place, os.W_OK | os.X_OK):
+def data_dir_problem(data_dir: Path) -> str | None:
+    """Return why this user's host can't use a data folder; None if the permissions allow it."""
+    existing = next(each for each in (data_dir, *data_dir.parents) if os.path.exists(each))  # noqa: PTH110 - Path's raises
+    if os.access(existing, os.W_OK | os.X_OK):
         return None
-    return f"The data folder {data_dir} can't be used: this user may not write to {place}; set another data_dir."
+    return f"The data folder {data_dir} can't be used: this user may not write to {existing}; set another data_dir."
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a user of the system. The number where it has none, as in a container."""
+    """Return the name of a system user; the number if it has no name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -182,20 +182,20 @@ def user_name(uid: int) -> str:
 
 
 def socket_path(data_dir: Path) -> Path:
-    """Return where a host of a data folder listens: in the folder, or where that is too long, in the temporary one."""
+    """Return the socket's path: in the data folder, or in the temporary folder if that path would be too long."""
     path = data_dir / "control.sock"
-    if len(os.fsencode(path)) <= _LONGEST_PATH:
+    if len(os.fsencode(path)) <= _MAX_PATH:
         return path
     name = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
     return Path(tempfile.gettempdir(), f"plughost-{os.getuid()}", f"{name}.sock")
 
 
-def _refuse_strangers(path: Path, data_dir: Path) -> None:
-    """Refuse a socket below the temporary folder where others could have put one of theirs.
+def _require_own_folder(path: Path, data_dir: Path) -> None:
+    """Refuse a socket outside the data folder unless its folder is this user's alone.
 
     Raises:
-        PermissionError: Its folder belongs to somebody else, or others may write to it.
-        FileNotFoundError: Its folder isn't there.
+        PermissionError: The folder belongs to another user, or others may write to it.
+        FileNotFoundError: The folder does not exist.
     """
     folder = path.parent
     if folder == data_dir:
@@ -206,15 +206,15 @@ def _refuse_strangers(path: Path, data_dir: Path) -> None:
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = False  # what was asked is answered before the host ends
+    daemon_threads = False  # running commands are answered before the host ends
 
     def __init__(self, path: str, commands: Mapping[str, Callable[..., Response]]) -> None:
         self.commands = commands
         super().__init__(path, _Handler)
 
     def server_bind(self) -> None:
-        """Bind with mode 0600 from the first moment on, without a umask, which would hold for other threads too."""
-        with suppress(OSError):  # Linux takes the socket's mode for the file's; others refuse, and get it below
+        """Bind with mode 0600 from the start. A umask would affect other threads, too."""
+        with suppress(OSError):  # Linux gives the file the socket's mode; elsewhere chmod below does
             os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()
         Path(str(self.server_address)).chmod(0o600)
@@ -226,29 +226,29 @@ class _Handler(socketserver.StreamRequestHandler):
 
     def handle(self) -> None:
         try:
-            asked = json.loads(self.rfile.readline(_LONGEST_LINE))
-            command = self.server.commands[asked.pop("command")]
-            takes = inspect.signature(command)
-            if "by" in takes.parameters:
-                asked["by"] = self._user()
-            takes.bind(**asked)
+            arguments = json.loads(self.rfile.readline(_MAX_LINE))
+            command = self.server.commands[arguments.pop("command")]
+            signature = inspect.signature(command)
+            if "by" in signature.parameters:
+                arguments["by"] = self._peer_user()
+            signature.bind(**arguments)
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, RecursionError):
-            answer: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
+            response: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
         else:
-            answer = _answer(command, asked)
-        with suppress(ConnectionError):  # the one who asked has gone
-            self.wfile.write(json.dumps(answer, default=str).encode() + b"\n")
+            response = _run(command, arguments)
+        with suppress(ConnectionError):  # the client has gone
+            self.wfile.write(json.dumps(response, default=str).encode() + b"\n")
 
-    def _user(self) -> str | None:
-        """Return who asks, as the system knows it. None where it doesn't."""
+    def _peer_user(self) -> str | None:
+        """Return the system user at the other end; None where the system can't tell."""
         if not hasattr(socket, "SO_PEERCRED"):
             return None
         credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return user_name(int.from_bytes(credentials[4:8], sys.byteorder))
 
 
-def _answer(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
+def _run(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
     try:
         return command(**arguments)
-    except Exception as error:  # noqa: BLE001 - the answer reports it, whatever it was
+    except Exception as error:  # noqa: BLE001 - the response reports it
         return {"error": f"the host failed on this command: {type(error).__name__}: {error}"}

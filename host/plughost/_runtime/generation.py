@@ -1,4 +1,4 @@
-"""Build a generation: one immutable assembly of the installed plugins, from discovery to one app per site."""
+"""Generations: immutable assemblies of the installed plugins, from discovery to one app per site."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING
 
-from plughost._apps.application import SiteApp, assemble
-from plughost._apps.edge import SAFE, is_loopback
+from plughost._apps.application import SiteApp, build_site_apps
+from plughost._apps.edge import SAFE_METHODS, is_loopback
 from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
-from plughost._plugins.in_place import PathFiles
-from plughost._plugins.registry import Entry, Registry, State
+from plughost._plugins.pth_files import PthFiles
+from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of, audit_warnings
-from plughost._runtime.optional import unusable
+from plughost._runtime.optional import library_problems
 from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
@@ -39,37 +39,37 @@ if TYPE_CHECKING:
 
 
 class Discovery:
-    """Looks at what is installed, again and again."""
+    """Discovers what is installed, at each reload."""
 
     def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
-        """Look at what this returns each time, or at all on `sys.path`."""
+        """Discover what this function returns at each call; by default, all distributions on `sys.path`."""
         self._distributions = distributions or metadata.distributions
-        self._path_files = PathFiles() if distributions is None else None
+        self._pth_files = PthFiles() if distributions is None else None
 
-    def look(self, settings: Settings, *, dev: bool) -> Environment:
+    def discover(self, settings: Settings, *, dev: bool) -> Environment:
         """Return what is installed now."""
-        if self._path_files is not None:
-            self._path_files.forget_removed()
+        if self._pth_files is not None:
+            self._pth_files.unload_removed()
         folder = plugins_dir(settings, dev=dev)
         environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
-        environment.warnings += _without_files(settings, dev=dev)
-        if self._path_files is not None:
-            usable = [each for each in only_allowed(environment.plugins, settings.host.allowed) if not each.problem]
-            self._path_files.read_new(environment, {key for each in usable for key in each.closure})
+        environment.warnings += _single_file_warnings(settings, dev=dev)
+        if self._pth_files is not None:
+            usable = [each for each in mark_disallowed(environment.plugins, settings.host.allowed) if not each.problem]
+            self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
         return environment
 
 
 def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
-    """Return the folder whose files are plugins. None where nobody named one, or others than a developer come by."""
+    """Return the folder of single-file plugins. None without that setting or `--dev`, or if others can reach a site."""
     folder = settings.path(settings.host.plugins_dir)
     return folder if dev and not exposed_addresses(settings) else None
 
 
-class GenerationRefused(Exception):  # noqa: N818 - it is a decision of the host, not an error in it
-    """The host refuses to start: a required plugin does not serve, or the settings ask for what can't be had.
+class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
+    """The host refuses to serve: a required plugin does not serve, or a setting can't be fulfilled.
 
     Attributes:
-        registry: Every plugin and what became of it.
+        registry: All plugins and their states.
     """
 
     def __init__(self, message: str, registry: Registry) -> None:
@@ -82,12 +82,12 @@ class Generation:
     """One assembly of a host.
 
     Attributes:
-        registry: Every plugin and what became of it.
+        registry: All plugins and their states.
         stores: The open stores, by name.
-        rate_limits: Where rate limits are counted.
-        sites: What each site serves, by name. A site without an active plugin is missing.
-        warnings: What the operator should know.
-        problems: Why it can't serve, whatever its plugins are like.
+        rate_limits: The counters of rate limits.
+        sites: The app of each site, by name. A site without an active plugin is missing.
+        warnings: Warnings for the operator.
+        problems: Why it can't serve, for reasons other than its plugins.
     """
 
     settings: Settings
@@ -103,64 +103,68 @@ class Generation:
 
     @property
     def models(self) -> dict[str, BaseModel | None]:
-        """The settings of the plugins whose tables can be used, by plugin; None of one that has none of its own."""
-        return {entry.name: entry.settings for entry in self.registry if entry.mount is not None}
+        """The settings of plugins with a valid table, by plugin; None for a plugin without settings of its own."""
+        return {record.name: record.settings for record in self.registry if record.mount is not None}
 
     def setting_values(self) -> list[Value]:
-        """Return every setting in force, those of the plugins too. Secrets are masked.
+        """Return all effective settings, those of plugins too. Secrets are masked.
 
-        Where and how a plugin that mounts nothing is mounted is left out, unless somebody set it.
+        Mount settings of a plugin that mounts nothing are left out, unless they were set.
         """
-        idle = {
-            f"plugins.{entry.name}.{key}"
-            for entry in self.registry
-            if "register_routes" not in entry.hooks
+        unmounted = {
+            f"plugins.{record.name}.{key}"
+            for record in self.registry
+            if "register_routes" not in record.hooks
             for key in MountSettings.model_fields
         }
         values = self.settings.values(self.models)
-        return [each for each in values if each.key not in idle or each.source != "default"]
+        return [each for each in values if each.key not in unmounted or each.source != "default"]
 
-    def beside(self) -> dict[str, frozenset[str]]:
-        """Return the plugins that use stores, and which methods of theirs wait for nothing: reads of SQLite."""
-        stores = {entry.name: entry.context.stores.values() for entry in self.registry.active() if entry.context.stores}
+    def nonblocking_methods(self) -> dict[str, frozenset[str]]:
+        """Return the plugins that use stores, and their methods that never block: reads from SQLite."""
+        stores = {
+            record.name: record.context.stores.values() for record in self.registry.active() if record.context.stores
+        }
         return {
-            name: SAFE if all(store.dialect == "sqlite" for store in used) else frozenset()
+            name: SAFE_METHODS if all(store.dialect == "sqlite" for store in used) else frozenset()
             for name, used in stores.items()
         }
 
     def announcements(self) -> Iterable[str]:
-        """Return what the plugins say to the person who starts the host."""
-        return (line for entry in self.registry.active() for line in entry.context.announcements)
+        """Return the lines that plugins announce when the host starts."""
+        return (line for record in self.registry.active() for line in record.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
         """Return the observers of requests, by plugin."""
-        return {entry.name: entry.declared.observers for entry in self.registry.active() if entry.declared.observers}
+        return {
+            record.name: record.declared.observers for record in self.registry.active() if record.declared.observers
+        }
 
-    def close(self, keep: Generation | None = None) -> None:
-        """Close the stores, but for those that another generation uses. Nothing may be in flight any more."""
-        self.stores.close(keep.stores if keep is not None else None)
-        if keep is None or keep.rate_limits is not self.rate_limits:
+    def close(self, still_used_by: Generation | None = None) -> None:
+        """Close the stores and rate limits, except those of another generation. No request may be in flight."""
+        self.stores.close(still_used_by.stores if still_used_by is not None else None)
+        if still_used_by is None or still_used_by.rate_limits is not self.rate_limits:
             self.rate_limits.close()
 
     def names(self, *, reused: bool) -> frozenset[str]:
         """Return the active plugins that are reused, or those that are not."""
-        return frozenset(entry.name for entry in self.registry.active() if entry.reused is reused)
+        return frozenset(record.name for record in self.registry.active() if record.reused is reused)
 
-    def wraps_others(self, plugins: Collection[str]) -> bool:
-        """Return whether some plugins have middleware that is around other plugins' requests."""
-        own = [entry for entry in self.registry.active() if entry.name in plugins]
-        return any(each.scope != "plugin" for entry in own for each in entry.declared.middleware)
+    def has_shared_middleware(self, plugins: Collection[str]) -> bool:
+        """Return whether any of these plugins has middleware that wraps other plugins' requests."""
+        own = [record for record in self.registry.active() if record.name in plugins]
+        return any(each.scope != "plugin" for record in own for each in record.declared.middleware)
 
     def notify(self, hook: str, plugins: Collection[str] | None = None) -> None:
         """Call `started`, `draining` or `stopping` of some active plugins, or of all.
 
-        One that raises is logged, and noted as trouble.
+        An exception is logged and recorded as trouble.
         """
-        for entry in self.registry.active():
-            if hook in entry.hooks and (plugins is None or entry.name in plugins):
-                failure = self.registry.notify(entry, hook)
+        for record in self.registry.active():
+            if hook in record.hooks and (plugins is None or record.name in plugins):
+                failure = self.registry.notify(record, hook)
                 if failure is not None:
-                    entry.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
+                    record.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
 
 
 def build(
@@ -176,16 +180,15 @@ def build(
 ) -> Generation:
     """Build a generation, without opening a port or a store. See `migrate`.
 
-    It has every plugin that can be used, and the reason for each that can't. Plugins that are reused are marked in the
-    registry. The stores of the running generation are reused where they are the same.
+    Its registry says why plugins do not serve. Unchanged stores of the running generation are reused.
     """
     exposed = exposed_addresses(settings) if dev else ()
     dev = dev and not exposed
     loader.load(registry)
     registration.validate_settings(registry, settings)
-    problems = tuple(unusable(settings.host))
+    problems = tuple(library_problems(settings.host))
     rate_limits = RateLimits() if problems else _rate_limits(settings, running, logger)
-    registration.give_contexts(
+    registration.set_contexts(
         registry,
         data_root=settings.data_dir,
         logger=logger,
@@ -197,10 +200,10 @@ def build(
     )
     registration.declare_stores(registry)
     stores = _prepare_stores(registry, settings, running, logger, view.events)
-    registration.give_stores(registry, stores)
+    registration.set_stores(registry, stores)
     registration.declare_authenticator(registry)
     registration.declare(registry)
-    sites = assemble(registry, _settle(registry), settings, logger, request_log, dev=dev)
+    sites = build_site_apps(registry, _resolve_conflicts(registry), settings, logger, request_log, dev=dev)
     _log_failures(registry, logger)
     return Generation(
         settings=settings,
@@ -208,7 +211,7 @@ def build(
         logger=logger,
         request_log=request_log,
         registry=registry,
-        stores=stores.of(entry.name for entry in registry.active()),
+        stores=stores.of(record.name for record in registry.active()),
         rate_limits=rate_limits,
         sites=sites,
         warnings=tuple(_warnings(registry, settings, without, sites, exposed)),
@@ -219,10 +222,10 @@ def build(
 def migrate(
     generation: Generation, prepare: Callable[[Collection[str]], None], running: Generation | None = None
 ) -> Generation:
-    """Migrate the stores of a generation where nobody sees it: `Stores.open` keeps that, `Generation.close` undoes it.
+    """Migrate the stores of a generation, unseen by others: `Stores.open` commits it, `Generation.close` undoes it.
 
-    Before a store's file is made, `prepare` raises where the sites can't be served. What is returned lacks the plugins
-    whose stores can't be migrated.
+    Before a store's file is made, `prepare` raises if the sites can't be served. The generation returned lacks the
+    plugins whose stores can't be migrated.
     """
     prepare(generation.sites)
     previous = running.stores if running is not None else None
@@ -230,7 +233,7 @@ def migrate(
 
 
 def rehearse(generation: Generation) -> Generation:
-    """See whether the stores of a generation could be migrated and opened. See `migrate`."""
+    """Test whether the stores of a generation could be migrated and opened. See `migrate`."""
     return _with_stores(generation, try_stores(generation.stores))
 
 
@@ -238,26 +241,26 @@ def refuse_incomplete(generation: Generation, *, strict: bool) -> None:
     """Refuse a generation that lacks a required plugin.
 
     Raises:
-        GenerationRefused: A required plugin is missing or does not serve, or the settings ask for what can't be had.
+        GenerationRefused: A required plugin is missing or does not serve, or a setting can't be fulfilled.
     """
-    problems = lacking(generation)
+    problems = start_problems(generation)
     if strict or generation.settings.host.strict:
-        problems += [f"{entry.name} is {entry.state}" for entry in generation.registry if entry.failure is not None]
+        problems += [f"{record.name} is {record.state}" for record in generation.registry if record.failure is not None]
     if problems:
         raise GenerationRefused("; ".join(dict.fromkeys(problems)), generation.registry)
 
 
-def lacking(generation: Generation) -> list[str]:
-    """Return what the settings ask for and can't be had, a required plugin that does not serve among it."""
+def start_problems(generation: Generation) -> list[str]:
+    """Return why the settings can't be fulfilled, such as a required plugin that does not serve."""
     registry = generation.registry
     problems = [*generation.problems]
     for name in generation.settings.host.required:
-        entry = registry.get(name)
-        if entry is None:
+        record = registry.get(name)
+        if record is None:
             known = [each.name for each in registry]
             problems.append(f"the required plugin {name} is not installed{did_you_mean(name, known, PLUGINS_LISTER)}")
-        elif entry.state is not State.ACTIVE:
-            problems.append(f"the required plugin {name} is {entry.state}")
+        elif record.state is not State.ACTIVE:
+            problems.append(f"the required plugin {name} is {record.state}")
     return problems
 
 
@@ -265,13 +268,13 @@ def refuse_losses(running: Registry, following: Registry, accept: Collection[str
     """Refuse a generation in which a plugin that serves now would fail.
 
     Raises:
-        GenerationRefused: There is one that is not accepted.
+        GenerationRefused: A plugin would fail that `accept` does not name.
     """
-    serving = {entry.name for entry in running.active()} - set(accept)
-    lost = [entry for entry in following if entry.failure is not None and entry.name in serving]
+    serving = {record.name for record in running.active()} - set(accept)
+    lost = [record for record in following if record.failure is not None and record.name in serving]
     if lost:
         raise GenerationRefused(
-            "; ".join(f"{entry.installed.label} would be {entry.state}" for entry in lost), following
+            "; ".join(f"{record.installed.label} would be {record.state}" for record in lost), following
         )
 
 
@@ -279,10 +282,10 @@ def _with_stores(generation: Generation, stores: Stores, previous: Stores | None
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
-        before = {entry.name for entry in registry if entry.failure is not None}
+        before = {record.name for record in registry if record.failure is not None}
         if _fail_for_stores(registry, stores):
-            middleware, logger = _settle(registry), generation.logger
-            sites = assemble(
+            middleware, logger = _resolve_conflicts(registry), generation.logger
+            sites = build_site_apps(
                 registry, middleware, generation.settings, logger, generation.request_log, dev=generation.dev
             )
             _log_failures(registry, logger, known=before)
@@ -302,42 +305,42 @@ def _prepare_stores(
 ) -> Stores:
     conflicts.find_store_conflicts(registry)
     previous = running.stores if running is not None else None
-    declared = {entry.name: entry.declared.stores for entry in registry.active() if entry.declared.stores}
+    declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
     stores = prepare_stores(declared, settings.stores, previous, logger, events)
     _fail_for_stores(registry, stores)
     return stores
 
 
 def _rate_limits(settings: Settings, running: Generation | None, logger: structlog.stdlib.BoundLogger) -> RateLimits:
-    """Return where rate limits are counted: as before, for as long as the settings are the same."""
+    """Return the rate limits of the running generation if their settings are unchanged, or else new ones."""
     if running is not None and running.rate_limits.settings == settings.host.rate_limits:
         return running.rate_limits
     return RateLimits(settings.host.rate_limits, logger)
 
 
 def _log_failures(registry: Registry, logger: structlog.stdlib.BoundLogger, known: Collection[str] = ()) -> None:
-    for entry in registry:
-        if entry.failure is not None and entry.name not in known:
-            trace = {"exception": entry.failure.trace} if entry.failure.trace else {}
-            reason = str(entry.failure)
+    for record in registry:
+        if record.failure is not None and record.name not in known:
+            trace = {"exception": record.failure.trace} if record.failure.trace else {}
+            reason = str(record.failure)
             logger.error(
-                "plugin does not serve", plugin=entry.installed.label, state=entry.state.value, reason=reason, **trace
+                "plugin does not serve", plugin=record.installed.label, state=record.state.value, reason=reason, **trace
             )
 
 
 def _fail_for_stores(registry: Registry, stores: Stores) -> bool:
-    """Fail the plugins that have a store which can't be opened. Return whether there were any."""
-    failed = [entry for entry in registry.active() if entry.name in stores.failures]
-    for entry in failed:
-        cause = str(stores.failures[entry.name]).removeprefix("store ").rstrip(".")
-        registry.fail(entry, Failure("store", cause, "Mend that, then start or reload again."))
+    """Fail the plugins with a store that can't be opened. Return whether there were any."""
+    failed = [record for record in registry.active() if record.name in stores.failures]
+    for record in failed:
+        cause = str(stores.failures[record.name]).removeprefix("store ").rstrip(".")
+        registry.fail(record, Failure("store", cause, "Mend that, then start or reload again."))
     return bool(failed)
 
 
-def _settle(registry: Registry) -> tuple[tuple[Entry, Middleware], ...]:
-    """Settle the conflicts of what plugins mount. Return all middleware, outermost first.
+def _resolve_conflicts(registry: Registry) -> tuple[tuple[PluginRecord, Middleware], ...]:
+    """Fail plugins whose declarations conflict. Return all middleware, outermost first.
 
-    The plugin that names principals may be among those that fail here. The others are then asked again, without it.
+    If the authenticator's plugin fails, the others declare again without it.
     """
     while True:
         conflicts.find_conflicts(registry)
@@ -356,9 +359,9 @@ def _warnings(
             " Swagger UI; listen on 127.0.0.1 to have them"
         )
     yield from audit_warnings(settings)
-    installed = [entry.name for entry in registry]
+    installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
-    yield from settings.unknown_variables({entry.name: entry.settings_model for entry in registry})
+    yield from settings.unknown_variables({record.name: record.settings_model for record in registry})
     for name in (*settings.host.disabled, *without):
         if name not in installed:
             meant = did_you_mean(name, installed, PLUGINS_LISTER)
@@ -373,8 +376,8 @@ def _warnings(
             )
 
 
-def _without_files(settings: Settings, *, dev: bool) -> tuple[str, ...]:
-    """Return why a developer's single files are no plugins, as a sentence, if so."""
+def _single_file_warnings(settings: Settings, *, dev: bool) -> tuple[str, ...]:
+    """Return a warning if the files of `plugins_dir` are not served."""
     folder = settings.path(settings.host.plugins_dir)
     if not dev or folder is None:
         return ()

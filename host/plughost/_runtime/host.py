@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
-from plughost._plugins.allowed import only_allowed
+from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.audit import audit_of
@@ -27,7 +27,7 @@ from plughost._runtime.generation import (
     rehearse,
 )
 from plughost._runtime.jobs import Clock, Jobs
-from plughost._runtime.reports import report_of, report_of_nothing
+from plughost._runtime.reports import report_swapped, report_unchanged
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving
 from plughost._runtime.state import HostState, Phase
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
     from plughost._tls.keypairs import PreparedTLS
 
-_END_SECONDS: Final = 2.0  # for threads that have nothing to do any more
+_END_SECONDS: Final = 2.0  # for idle threads to end
 
 
 class Host(HostState):
-    """A host of plugins in this process. Several may live side by side."""
+    """A host of plugins in this process, which may have several."""
 
     view: LiveView
     generation: Generation | None
@@ -80,8 +80,9 @@ class Host(HostState):
     ) -> None:
         """Prepare a host that does nothing yet.
 
-        By default it logs as the settings say, finds what is on `sys.path`, and opens its sockets anew. `without` names
-        plugins to skip, beside those that the settings disable. The logger tells `lines` of each line.
+        By default it logs as the settings say, discovers plugins on `sys.path`, and opens new sockets. `without` names
+        plugins to skip, in addition to those disabled in the settings. The logger emits each line as an event of
+        `lines`.
         """
         super().__init__(without, clock if clock is not None else Clock())
         self.settings: Settings = settings
@@ -91,29 +92,29 @@ class Host(HostState):
             logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
         )
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.join)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view = LiveView(self)
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions)
-        self._changing = threading.Lock()
-        self._stops = StopRequests()
+        self._change_lock = threading.Lock()
+        self._stop_requests = StopRequests()
 
     def skip(self, names: Collection[str]) -> None:
-        """Skip further plugins from the next build on."""
+        """Skip more plugins, from the next build on."""
         self._without = (*self._without, *names)
 
     def environment(self) -> Environment:
-        """Look at what is installed now."""
-        return self._discovery.look(self.settings, dev=self.dev)
+        """Discover what is installed now."""
+        return self._discovery.discover(self.settings, dev=self.dev)
 
-    def look(self, *, rehearsed: bool = False) -> Generation:
-        """Build a generation that can't serve, and leave the stores closed, or `rehearsed` try their migrations."""
+    def dry_run(self, *, rehearsed: bool = False) -> Generation:
+        """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
         return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
 
-    def beside(self, settings: Settings, *, dev: bool = False) -> Host:
-        """Return a host with other settings that opens nothing, to look at what it would serve."""
+    def preview_host(self, settings: Settings, *, dev: bool = False) -> Host:
+        """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self._without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         environment = host.environment()
@@ -125,14 +126,14 @@ class Host(HostState):
         return host
 
     def start(self, environment: Environment | None = None) -> None:
-        """Build a generation, open the listeners of its sites, and serve from threads of their own.
+        """Build a generation, open the listeners of its sites, and serve in other threads.
 
         Raises:
-            GenerationRefused: A plugin that is required does not serve.
-            CertificateError: An HTTPS listener has no certificate to show.
-            ListenError: A listener can't be opened. Those that were are closed again.
+            GenerationRefused: A required plugin does not serve.
+            CertificateError: An HTTPS listener has no usable certificate.
+            ListenError: A listener can't be opened. Those already open are closed again.
         """
-        with self._changing:
+        with self._change_lock:
             environment = environment or self.environment()
             registry = self._register(environment, self.settings)
             self.attempted = imported_snapshots(registry, environment)
@@ -144,84 +145,86 @@ class Host(HostState):
                 self.serving.close(tuple(self.serving.sites), grace=0.0)
                 generation.close()
                 raise
-            self.serving.dispatcher.beside = generation.beside()
+            self.serving.dispatcher.blocking_plugins = generation.nonblocking_methods()
             self.imported = self.attempted
             self.generation = generation
             self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
-            self.request_log.hand_to(generation.observers())
+            self.request_log.set_observers(generation.observers())
             generation.notify("started")
-            self.jobs.take_up(generation.registry.active())
+            self.jobs.set_plugins(generation.registry.active())
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Rediscover, build the next generation beside the running one, swap it in, drain the old one, close the rest.
+        """Build the next generation from what is installed now, swap it in, then drain and close the old one.
 
-        Arguments as of `HostControl.reload`. Where the report says that it failed, the running generation is untouched.
+        The arguments are those of `HostControl.reload`. A reload that fails leaves the running generation untouched.
         """
-        with self._changing:
-            begun = monotonic()
-            report = self._take_up_certificate(self._reload(begun, accept))
+        with self._change_lock:
+            started = monotonic()
+            report = self._renew_certificate(self._reload(started, accept))
             frozen = gc.get_freeze_count()
             gc.unfreeze()
-            gc.collect()  # the old generation is full of cycles
+            gc.collect()  # the old generation is full of reference cycles
             if frozen:
                 gc.freeze()
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).note("reload", outcome, generation=report.generation, **(origin or {}))
+            audit_of(self.settings, self.logger).record(
+                "reload", outcome, generation=report.generation, **(origin or {})
+            )
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
             return report
 
     def wait(self) -> None:
-        """Wait until somebody asks the host to stop."""
-        self._stops.wait(1)
+        """Wait for a request to stop."""
+        self._stop_requests.wait(1)
 
-    def ask_to_stop(self) -> None:
-        """Let `wait` return, or when asked again, `leave`. Safe in a signal handler."""
-        self._stops.add()
+    def request_stop(self) -> None:
+        """Make `wait` return; at the second request, `delay_stop`. Safe in a signal handler."""
+        self._stop_requests.add()
 
     def drain(self, *, undo: bool = False) -> None:
-        """Let readiness be down while everything is served, until that is undone or the process ends."""
+        """Take readiness down, and serve everything, until that is undone or the process ends."""
         if undo:
             self.drained_at = None
         elif self.drained_at is None:
             self.drained_at = monotonic()
         self.logger.info("readiness", ready=self.unready is None, reason=self.unready)
 
-    def leave(self) -> None:
-        """Let readiness be down for `shutdown_delay` before the stop, and serve everything meanwhile.
+    def delay_stop(self) -> None:
+        """Take readiness down for `shutdown_delay` before the stop, and serve everything meanwhile.
 
-        The time in which `drain` has had it down already counts. Being asked to stop again ends the wait.
+        The time since `drain` took it down counts, too. A second request to stop ends the wait.
         """
         delay = self.settings.host.shutdown_delay
         if self.phase is Phase.SERVING and delay:
             self.phase = Phase.LEAVING
             self.logger.info("readiness", ready=False, reason=self.unready)
-            left = delay if self.drained_at is None else self.drained_at + delay - monotonic()
-            self._stops.wait(2, left)
+            remaining = delay if self.drained_at is None else self.drained_at + delay - monotonic()
+            self._stop_requests.wait(2, remaining)
 
     def stop(self) -> bool:
-        """Answer what is in flight, close every listener, let the plugins stop; return whether all was answered."""
+        """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered."""
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
-        with self._changing:
-            if self.phase is Phase.STOPPED:  # by an earlier call, for which this one waited
+        with self._change_lock:
+            if self.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
                 return True
             grace = self.settings.host.grace_time
-            self.jobs.leave()
+            self.jobs.stop()
             if self.generation is not None:
                 self.generation.notify("draining")
-            begun = monotonic()
+            started = monotonic()
             self.serving.end_streams(closing=self.serving.sites)
             answered = self.serving.close(tuple(self.serving.sites), grace)
-            self.jobs.end(begun + grace)
-            self.drain_seconds = monotonic() - begun
+            self.jobs.close(started + grace)
+            self.drain_seconds = monotonic() - started
             self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
-            self.request_log.hand_to({})
+            self.request_log.set_observers({})
             self.request_log.access.write()
             if self.generation is not None:
                 self.generation.notify("stopping")
@@ -229,83 +232,83 @@ class Host(HostState):
             self.phase = Phase.STOPPED
         return answered
 
-    def _reload(self, begun: float, accept: Collection[str]) -> ReloadReport:
+    def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
         if running is None or self.phase is not Phase.SERVING:
-            return report_of_nothing(self.number, [f"the host is {self.phase}, not serving"], begun)
+            return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], started)
         environment = self.environment()
         try:
-            settings, fixed = running.settings.reread()
+            settings, needs_restart = running.settings.reread()
         except SettingsError as error:
-            return report_of_nothing(self.number, error.problems, begun)
+            return report_unchanged(self.number, error.problems, started)
         registry = self._register(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
-            return report_of_nothing(self.number, [], begun, restart_needed=reasons)
+            return report_unchanged(self.number, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             finish = partial(migrate, running=running, prepare=self.serving.prepare)
             following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
             self._swap(running, following)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the running generation goes on
+        except Exception as error:  # noqa: BLE001 - the running generation goes on, whatever was raised
             restore_modules()
             self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
-            return report_of_nothing(self.number, problems, begun, refused=refused)
+            return report_unchanged(self.number, problems, started, refused=refused)
         cut_off = self._retire(running, following)
         self.imported = unload_removed(self.imported, self.attempted)
-        return report_of(
-            self.number, running.registry, following.registry, begun, cut_off=cut_off, restart_needed=fixed
+        return report_swapped(
+            self.number, running.registry, following.registry, started, cut_off=cut_off, restart_needed=needs_restart
         )
 
     def _swap(self, running: Generation, following: Generation) -> None:
-        """Serve the next generation. Where its sites or stores can't be opened, close it and leave all as it was."""
-        before = set(self.serving.sites)
+        """Swap in the next generation. If its sites or stores can't be opened, close it and undo all changes."""
+        open_before = set(self.serving.sites)
         try:
             if self._is_stopping():
                 raise GenerationRefused("the host is stopping", following.registry)
-            self.request_log.note_all()
+            self.request_log.record_all()
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores)
         except BaseException:
-            self.serving.leave_prepared()
-            self.serving.close(set(self.serving.sites) - before, grace=0.0)
-            self.request_log.hand_to(running.observers())
-            following.close(keep=running)
+            self.serving.release_prepared()
+            self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
+            self.request_log.set_observers(running.observers())
+            following.close(still_used_by=running)
             raise
         staying = {name: each for name, each in following.sites.items() if name not in opened}
         self.serving.swap(staying)
-        self.serving.dispatcher.beside = following.beside()
-        self.request_log.hand_to(following.observers())
+        self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
+        self.request_log.set_observers(following.observers())
         self.generation, self.settings = following, following.settings
         self.number += 1
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
-        """Drain the generation that was replaced, and close what only that needed. Return what was cut off.
+        """Drain the replaced generation, and close what only it used. Return what was cut off.
 
-        Requests of plugins that are reused go on as they are, unless middleware that leaves is around them.
+        Requests of reused plugins need no draining, unless middleware of a leaving plugin wraps them.
         """
         following.notify("started", following.names(reused=False))
-        leaving = {entry.name for entry in running.registry.active()} - following.names(reused=True)
-        self.jobs.leave(leaving)
+        leaving = {record.name for record in running.registry.active()} - following.names(reused=True)
+        self.jobs.stop(leaving)
         running.notify("draining", leaving)
-        begun, grace = monotonic(), following.settings.host.grace_time
-        waited_for = None if running.wraps_others(leaving) else leaving
+        started, grace = monotonic(), following.settings.host.grace_time
+        drained_plugins = None if running.has_shared_middleware(leaving) else leaving
         closing = [name for name in tuple(self.serving.sites) if name not in following.sites]
-        self.serving.end_streams(waited_for, closing=closing)
+        self.serving.end_streams(drained_plugins, closing=closing)
         cut_off = []
         if not self.serving.close(closing, grace):
             cut_off.append(f"requests on the site {' and '.join(closing)}")
-        jobs_left = self.jobs.drain(begun + grace, leaving)
-        self.jobs.take_up(following.registry.active())  # the beat goes on, however long requests take
-        left = self.serving.drain(max(0.0, begun + grace - monotonic()), waited_for)
-        cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(left.items())] + jobs_left
-        waited = monotonic() - begun
+        jobs_left = self.jobs.drain(started + grace, leaving)
+        self.jobs.set_plugins(following.registry.active())  # before the requests are drained, so that no job is late
+        remaining = self.serving.drain(max(0.0, started + grace - monotonic()), drained_plugins)
+        cut_off += [f"{number} of {plugin or 'no plugin'}" for plugin, number in sorted(remaining.items())] + jobs_left
+        waited = monotonic() - started
         running.notify("stopping", leaving)
         try:
-            running.close(keep=following)
+            running.close(still_used_by=following)
         except Exception as error:
             self.logger.error("a store of the last generation did not close", exc_info=error)
         return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
@@ -321,7 +324,7 @@ class Host(HostState):
         accept: Collection[str] = (),
         complete: bool = True,
     ) -> Generation:
-        """Build a generation, and refuse it before its stores are migrated where that is possible. See `build`."""
+        """Build a generation. Refuse it before the migration of its stores if possible. See `build`."""
 
         def refuse(generation: Generation) -> None:
             if complete:
@@ -347,21 +350,21 @@ class Host(HostState):
                 generation = finish(generation)
                 refuse(generation)
         except BaseException:
-            self.serving.leave_prepared()
-            generation.close(keep=running)
+            self.serving.release_prepared()
+            generation.close(still_used_by=running)
             raise
         return generation
 
     def _register(self, environment: Environment, settings: Settings) -> Registry:
-        """Return every installed plugin, those to skip marked."""
+        """Return a registry of all installed plugins. Those to skip are disabled."""
         skipped = {*settings.host.disabled, *self._without}
-        plugins = only_allowed(environment.plugins, settings.host.allowed)
+        plugins = mark_disallowed(environment.plugins, settings.host.allowed)
         return Registry(plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}
 
-    def _take_up_certificate(self, report: ReloadReport) -> ReloadReport:
+    def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
         generation = self.generation
         if generation is None or self.phase is not Phase.SERVING:
             return report

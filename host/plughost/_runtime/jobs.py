@@ -1,4 +1,4 @@
-"""The jobs of a host: when each is due by the host's clock, and what became of it."""
+"""Jobs: when each is due by the host's clock, and the results of its runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.failures import cause_of
-from plughost._servers.work import Work
+from plughost._servers.work import FunctionJob
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.events import Events
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._servers.dispatcher import Dispatcher
 
-_LONGEST_WAIT: Final = 60.0  # after which the clock is looked at again, which somebody may have set
-_SET_BACK: Final = 3 * 3600.0  # seconds; after less, nothing is run twice, as cron(8) has it
+_MAX_WAIT: Final = 60.0  # seconds until the clock, which may have been set, is read again
+_MIN_SETBACK: Final = 3 * 3600.0  # seconds; if the clock is set back by less, no job runs twice, as with cron(8)
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
 class Clock:
-    """The machine's time. In tests, another stands in for it."""
+    """The machine's time. Tests replace it."""
 
     def now(self) -> datetime:
         """Return the date and time, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return seconds that never go backwards."""
+        """Return the seconds of a clock that never goes backwards."""
         return monotonic()
 
-    def patience(self, seconds: float) -> float | None:
-        """Return for how long to wait until so many seconds have passed here; None until somebody says so."""
+    def wait_timeout(self, seconds: float) -> float | None:
+        """Return the timeout to wait for these seconds of this clock; None to wait for `Jobs.wake`."""
         return seconds
 
 
 class _Scheduled:
-    """A job and its beat, which go on when a plugin is reused, or declares the same again."""
+    """A job with its schedule and results. They outlive a reload if the plugin declares the job again."""
 
-    def __init__(self, entry: Entry, job: Job, clock: Clock) -> None:
-        self.entry = entry
+    def __init__(self, record: PluginRecord, job: Job, clock: Clock) -> None:
+        self.record = record
         self.job = job
-        self.leaving = False  # no run begins any more
+        self.is_stopping = False  # no further run begins
         self.run: JobRun | None = None
         self.running_since: datetime | None = None
         self.started_at: datetime | None = None
@@ -60,89 +60,89 @@ class _Scheduled:
         self.counts: Counter[Outcome] = Counter()
         self.missed = 0
         self._clock = clock
-        self._starts = job.at_start
-        self._beat = clock.monotonic()  # when `every` was due the last time
-        self._next = next_time(job, clock.now()) if job.cron is not None else None
-        self._ahead = self._look()
+        self._is_start_pending = job.at_start
+        self._last_due = clock.monotonic()  # on the monotonic clock, for `every`
+        self._next_cron_time = next_time(job, clock.now()) if job.cron is not None else None
+        self._clock_offset = self._read_clock_offset()
 
-    def _look(self) -> float:
-        """Return by how much the time is ahead of the clock that nobody can set."""
+    def _read_clock_offset(self) -> float:
+        """Return the offset of the settable clock from the monotonic clock, in seconds."""
         return self._clock.now().timestamp() - self._clock.monotonic()
 
-    def follow_clock(self) -> None:
-        """Where the clock was set back by far, go by what it shows now."""
-        before, self._ahead = self._ahead, self._look()
-        if self._next is not None and self._ahead < before - _SET_BACK:
-            self._next = next_time(self.job, self._clock.now())
+    def check_clock(self) -> None:
+        """Schedule `cron` anew if the clock was set back by hours."""
+        before, self._clock_offset = self._clock_offset, self._read_clock_offset()
+        if self._next_cron_time is not None and self._clock_offset < before - _MIN_SETBACK:
+            self._next_cron_time = next_time(self.job, self._clock.now())
 
-    def take_over(self, entry: Entry, job: Job) -> None:
-        """Go on with what the plugin declares now."""
+    def update(self, record: PluginRecord, job: Job) -> None:
+        """Use the job as its plugin declares it now."""
         if (job.every, job.cron, job.timezone) != (self.job.every, self.job.cron, self.job.timezone):
-            self.missed += self._overdue()
-            self._beat = self._clock.monotonic()
-            self._next = next_time(job, self._clock.now()) if job.cron is not None else None
-        self.entry, self.job, self.leaving, self._starts = entry, job, False, job.at_start
+            self.missed += self._count_overdue()
+            self._last_due = self._clock.monotonic()
+            self._next_cron_time = next_time(job, self._clock.now()) if job.cron is not None else None
+        self.record, self.job, self.is_stopping, self._is_start_pending = record, job, False, job.at_start
 
     @property
     def due(self) -> datetime | None:
-        """When it is due."""
-        if self._next is not None and not self._starts:
-            return self._next
-        left = self.left
-        return None if left is None else self._clock.now() + timedelta(seconds=left)
+        """When the next run is due."""
+        if self._next_cron_time is not None and not self._is_start_pending:
+            return self._next_cron_time
+        seconds_left = self.seconds_left
+        return None if seconds_left is None else self._clock.now() + timedelta(seconds=seconds_left)
 
     @property
-    def left(self) -> float | None:
-        """Seconds until it is due."""
-        if self._starts:
+    def seconds_left(self) -> float | None:
+        """Seconds until the next run is due."""
+        if self._is_start_pending:
             return 0.0
         if self.job.every is not None:
-            return self._beat + self.job.every - self._clock.monotonic()
-        return (self._next - self._clock.now()).total_seconds() if self._next is not None else None
+            return self._last_due + self.job.every - self._clock.monotonic()
+        return (self._next_cron_time - self._clock.now()).total_seconds() if self._next_cron_time is not None else None
 
-    def _overdue(self) -> int:
-        """Return how often it was due since the last time that counts as run or missed."""
+    def _count_overdue(self) -> int:
+        """Return how many times it became due that count neither as run nor as missed."""
         if self.job.every is not None:
-            return max(0, int((self._clock.monotonic() - self._beat) // self.job.every))
-        number, now, at = 0, self._clock.now(), self._next
-        while at is not None and at <= now:
-            number, at = number + 1, next_time(self.job, at)
-        return number
+            return max(0, int((self._clock.monotonic() - self._last_due) // self.job.every))
+        count, now, due = 0, self._clock.now(), self._next_cron_time
+        while due is not None and due <= now:
+            count, due = count + 1, next_time(self.job, due)
+        return count
 
     def begin(self) -> JobRun:
-        """Begin a run. Of several times that it was due, it counts as run for the last."""
+        """Begin a run. If several are due, it counts for the last one; the others are missed."""
         due = self.due
-        assert due is not None, "what is due has a time"
-        if self._starts:
-            self._starts = False
+        assert due is not None, "a due job has a time"
+        if self._is_start_pending:
+            self._is_start_pending = False
         elif self.job.every is not None:
-            beats = max(1, self._overdue())
-            self._beat += beats * self.job.every
-            due += timedelta(seconds=(beats - 1) * self.job.every)
-            self.missed += beats - 1
-        elif self._next is not None:
+            count = max(1, self._count_overdue())
+            self._last_due += count * self.job.every
+            due += timedelta(seconds=(count - 1) * self.job.every)
+            self.missed += count - 1
+        elif self._next_cron_time is not None:
             now = self._clock.now()
-            while (following := next_time(self.job, self._next)) is not None and following <= now:
-                due, self._next = following, following
+            while (following := next_time(self.job, self._next_cron_time)) is not None and following <= now:
+                due, self._next_cron_time = following, following
                 self.missed += 1
-            self._next = following
+            self._next_cron_time = following
         self.run, self.running_since = JobRun(due), self._clock.now()
         return self.run
 
-    def end(self, outcome: Outcome, error: str, seconds: float) -> None:
-        """Note what came of a run."""
+    def finish(self, outcome: Outcome, error: str, seconds: float) -> None:
+        """Record the result of a run."""
         self.started_at, self.running_since, self.run = self.running_since, None, None
         self.seconds, self.outcome, self.error = seconds, outcome, error
         self.counts[outcome] += 1
 
     def view(self) -> JobView:
-        """Return it as plugins see it."""
+        """Return the job as plugins see it."""
         return JobView(
-            plugin=self.entry.name,
+            plugin=self.record.name,
             name=self.job.name,
             description=self.job.description,
             schedule=self.job.schedule,
-            due=None if self.leaving else self.due,
+            due=None if self.is_stopping else self.due,
             running_since=self.running_since,
             started_at=self.started_at,
             seconds=self.seconds,
@@ -155,145 +155,151 @@ class _Scheduled:
 
 
 class Jobs:
-    """Begins what is due, in the threads that answer requests; a thread of its own looks at the clock meanwhile."""
+    """Runs due jobs in the threads that answer requests. The scheduler has its own thread."""
 
     def __init__(
         self, dispatcher: Dispatcher, clock: Clock, events: Events, logger: structlog.stdlib.BoundLogger
     ) -> None:
-        """Begin without jobs. The events are of each run, in its thread; the log tells what was cut off."""
+        """Begin without jobs. The thread of a run emits its events."""
         self._dispatcher = dispatcher
         self._clock = clock
         self._events = events
         self._logger = logger
-        self._changed = threading.Condition()
-        self._jobs: dict[tuple[str, str], _Scheduled] = {}
+        self._condition = threading.Condition()
+        self._scheduled: dict[tuple[str, str], _Scheduled] = {}
         self._thread: threading.Thread | None = None
         self._check = Check(name="jobs", check=self._health, kinds=frozenset())
 
-    def take_up(self, entries: Iterable[Entry]) -> None:
-        """Go on with the jobs of the plugins that serve now, and with no others.
+    def set_plugins(self, records: Iterable[PluginRecord]) -> None:
+        """Schedule the jobs of these plugins, and no others.
 
-        What was claimed with stores that these plugins don't have any more is given up: for their own new ones, too.
+        Claims of stores that these plugins no longer use are released: the same stores, opened anew, need them.
         """
-        entries = list(entries)
-        kept = {id(store) for entry in entries for store in entry.context.stores.values()}
-        for store in {store for each in self._jobs.values() for store in each.entry.context.stores.values()}:
-            if store.claims is not None and id(store) not in kept:
+        records = list(records)
+        current_stores = {id(store) for record in records for store in record.context.stores.values()}
+        for store in {store for each in self._scheduled.values() for store in each.record.context.stores.values()}:
+            if store.claims is not None and id(store) not in current_stores:
                 store.claims.close()
-        with self._changed:
-            declared = {(entry.name, job.name): (entry, job) for entry in entries for job in entry.declared.jobs}
-            for key, (entry, job) in declared.items():
-                known = self._jobs.get(key)
-                if known is None:
-                    self._jobs[key] = _Scheduled(entry, job, self._clock)
-                elif known.job is not job or known.leaving:
-                    known.take_over(entry, job)
+        with self._condition:
+            declared = {(record.name, job.name): (record, job) for record in records for job in record.declared.jobs}
+            for key, (record, job) in declared.items():
+                scheduled = self._scheduled.get(key)
+                if scheduled is None:
+                    self._scheduled[key] = _Scheduled(record, job, self._clock)
+                elif scheduled.job is not job or scheduled.is_stopping:
+                    scheduled.update(record, job)
                 else:
-                    known.entry = entry
-            self._jobs = {key: each for key, each in self._jobs.items() if key in declared or each.run is not None}
+                    scheduled.record = record
+            self._scheduled = {
+                key: each for key, each in self._scheduled.items() if key in declared or each.run is not None
+            }
             thread = self._thread
             if not declared:
                 self._thread = None
             elif thread is None:
-                self._thread = threading.Thread(target=self._watch, name="plughost-jobs", daemon=True)
+                self._thread = threading.Thread(target=self._run_scheduler, name="plughost-jobs", daemon=True)
                 self._thread.start()
-            self._changed.notify_all()
+            self._condition.notify_all()
         if thread is not None and not declared:
             thread.join()
 
-    def leave(self, plugins: Collection[str] | None = None) -> None:
-        """Begin no more runs of some plugins, or of all, and tell those that go on to end."""
-        with self._changed:
-            for each in self._of(plugins):
-                each.leaving = True
+    def stop(self, plugins: Collection[str] | None = None) -> None:
+        """Begin no further runs of some plugins, or of all, and ask running ones to stop."""
+        with self._condition:
+            for each in self._of_plugins(plugins):
+                each.is_stopping = True
                 if each.run is not None:
                     each.run.stop()
 
     def drain(self, until: float, plugins: Collection[str] | None = None) -> list[str]:
-        """Wait until no job of some plugins, or of any, runs, at most until a `time.monotonic()`; name those left."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running(plugins), max(0.0, until - monotonic()))
+        """Wait for the running jobs of some plugins, or of all, until a `time.monotonic()`. Return those left."""
+        with self._condition:
+            self._condition.wait_for(lambda: not self._running(plugins), max(0.0, until - monotonic()))
             return self._running(plugins)
 
-    def end(self, until: float) -> None:
-        """Wait until no job runs, as `drain`, and do nothing any more."""
+    def close(self, until: float) -> None:
+        """Drain all jobs, and stop the scheduler."""
         for job in self.drain(until):
             self._logger.warning("cut off", job=job)
-        self.take_up(())
+        self.set_plugins(())
 
     def wake(self) -> None:
-        """Look at the clock now."""
-        with self._changed:
-            self._changed.notify_all()
+        """Make the scheduler read the clock now."""
+        with self._condition:
+            self._condition.notify_all()
 
     def views(self) -> tuple[JobView, ...]:
-        """Return every job."""
-        with self._changed:
-            return tuple(self._jobs[key].view() for key in sorted(self._jobs))
+        """Return all jobs."""
+        with self._condition:
+            return tuple(self._scheduled[key].view() for key in sorted(self._scheduled))
 
     def checks(self) -> tuple[Check, ...]:
-        """Return the check that is down while the last run of a job is one that failed; none without jobs."""
-        return (self._check,) if self._jobs else ()
+        """Return the check that is down while the last run of any job failed; none without jobs."""
+        return (self._check,) if self._scheduled else ()
 
     def _health(self) -> Health:
         failed = {f"{each.plugin}/{each.name}": each.outcome for each in self.views() if each.outcome == "failed"}
         return Health(up=not failed, data=failed)
 
-    def _watch(self) -> None:
+    def _run_scheduler(self) -> None:
         this = threading.current_thread()
-        with self._changed:
+        with self._condition:
             while self._thread is this:
-                for each in self._ready():
+                for each in self._due_jobs():
                     run = each.begin()
-                    perform = partial(self._perform, each, run, each.entry, each.job)
-                    self._dispatcher.leave(Work(self._dispatcher.lane(each.entry.name), perform))
-                waits = [each.left for each in self._jobs.values() if each.run is None and not each.leaving]
-                wait = min((left for left in waits if left is not None and left > 0), default=_LONGEST_WAIT)
-                self._changed.wait(self._clock.patience(min(wait, _LONGEST_WAIT)))
+                    perform = partial(self._run, each, run, each.record, each.job)
+                    self._dispatcher.submit(FunctionJob(self._dispatcher.share_of(each.record.name), perform))
+                idle = [each for each in self._scheduled.values() if each.run is None and not each.is_stopping]
+                waits = [left for each in idle if (left := each.seconds_left) is not None and left > 0]
+                self._condition.wait(self._clock.wait_timeout(min([*waits, _MAX_WAIT])))
 
-    def _ready(self) -> Iterable[_Scheduled]:
-        """Yield what is due and can begin: one thread of a plugin's share stays free for requests, if it has two."""
-        for each in self._jobs.values():
-            each.follow_clock()
-            left = each.left
-            if left is None or left > 0 or each.run is not None or each.leaving:
+    def _due_jobs(self) -> Iterable[_Scheduled]:
+        """Yield due jobs that can begin. They leave one thread of a plugin's share to requests, if it has two."""
+        for each in self._scheduled.values():
+            each.check_clock()
+            seconds_left = each.seconds_left
+            if seconds_left is None or seconds_left > 0 or each.run is not None or each.is_stopping:
                 continue
-            plugin = each.entry.name
-            if len(self._running({plugin})) < max(1, self._dispatcher.lane(plugin).share - 1):
+            plugin = each.record.name
+            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).limit - 1):
                 yield each
 
-    def _perform(self, scheduled: _Scheduled, run: JobRun, entry: Entry, job: Job) -> None:
+    def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:
         """Run a job, in a thread of the dispatcher."""
-        logger = entry.context.logger.bind(job=job.name)
-        begun = monotonic()
+        logger = record.context.logger.bind(job=job.name)
+        started = monotonic()
         outcome: Outcome = "ok"
         error = ""
-        self._events.emit("job_started", entry.name, job=job.name)
+        self._events.emit("job_started", record.name, job=job.name)
         try:
-            if job.each_host or _is_ours(entry, job):
-                with self._dispatcher.processor.left():
+            if job.each_host or _runs_here(record, job):
+                with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
                 outcome = "elsewhere"
         except BaseException as raised:
             outcome, error = "failed", cause_of(raised)
             logger.error("job failed", reason=error, exc_info=raised)
-        seconds = monotonic() - begun
-        self._events.emit("job", entry.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
-        with self._changed:
-            scheduled.end(outcome, error, seconds)
-            self._changed.notify_all()
+        seconds = monotonic() - started
+        self._events.emit("job", record.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
+        with self._condition:
+            scheduled.finish(outcome, error, seconds)
+            self._condition.notify_all()
 
-    def _of(self, plugins: Collection[str] | None) -> list[_Scheduled]:
-        return [each for (plugin, _), each in self._jobs.items() if plugins is None or plugin in plugins]
+    def _of_plugins(self, plugins: Collection[str] | None) -> list[_Scheduled]:
+        return [each for (plugin, _), each in self._scheduled.items() if plugins is None or plugin in plugins]
 
     def _running(self, plugins: Collection[str] | None) -> list[str]:
-        return [f"the job {each.job.name} of {each.entry.name}" for each in self._of(plugins) if each.run is not None]
+        return [
+            f"the job {each.job.name} of {each.record.name}"
+            for each in self._of_plugins(plugins)
+            if each.run is not None
+        ]
 
 
-def _is_ours(entry: Entry, job: Job) -> bool:
-    """Return whether this host is the one that runs a job, of those that share the plugin's database."""
-    shared = [store for store in entry.context.stores.values() if store.claims is not None]
-    shared.sort(key=lambda store: (store.plugin != entry.name, store.name))
+def _runs_here(record: PluginRecord, job: Job) -> bool:
+    """Return whether this host runs a job, of all hosts that share the plugin's database."""
+    shared = [store for store in record.context.stores.values() if store.claims is not None]
+    shared.sort(key=lambda store: (store.plugin != record.name, store.name))
     claims = shared[0].claims if shared else None
-    return claims is None or claims.hold(f"job {entry.name}/{job.name}")
+    return claims is None or claims.acquire(f"job {record.name}/{job.name}")

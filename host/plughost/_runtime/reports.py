@@ -1,4 +1,4 @@
-"""What a host tells the person who asks: what it is doing, and what came of a reload."""
+"""Reports for operators: the status of a host, and the result of a reload."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import Entry, Registry
+    from plughost._plugins.registry import PluginRecord, Registry
     from plughost._runtime.state import HostState
 
 
 def status_of(host: HostState) -> dict[str, Any]:
-    """Return what a host is doing, in plain values."""
-    since = host.started_at
+    """Return the status of a host, in plain values."""
+    started_at = host.started_at
     return {
         "pid": os.getpid(),
         "version": metadata.version("plughost"),
@@ -30,99 +30,103 @@ def status_of(host: HostState) -> dict[str, Any]:
         "unready": host.unready,
         "dev": host.dev,
         "generation": host.number,
-        "started_at": since.isoformat() if since is not None else None,
-        "uptime_seconds": round((datetime.now(UTC) - since).total_seconds(), 1) if since is not None else None,
+        "started_at": started_at.isoformat() if started_at is not None else None,
+        "uptime_seconds": round((datetime.now(UTC) - started_at).total_seconds(), 1)
+        if started_at is not None
+        else None,
         "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
         "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
-        "certificate": _certificate(host),
-        "plugins": [_plugin(entry) for entry in sorted(host.entries, key=lambda each: each.name)],
+        "certificate": _certificate_status(host),
+        "plugins": [_plugin_status(record) for record in sorted(host.records, key=lambda each: each.name)],
         "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
     }
 
 
-def report_of(
+def report_swapped(
     generation: int,
     before: Registry,
     after: Registry,
-    begun: float,
+    started: float,
     *,
     cut_off: Iterable[str],
     restart_needed: Iterable[str],
 ) -> ReloadReport:
-    """Return the report of a reload that swapped."""
+    """Return the report of a reload that swapped in a generation."""
     active = after.active()
-    served = {entry.name for entry in before.active()}
-    known = {entry.name for entry in after}
+    active_before = {record.name for record in before.active()}
+    installed = {record.name for record in after}
     return ReloadReport(
         swapped=True,
         generation=generation,
-        added=tuple(entry.name for entry in active if entry.name not in served),
-        changed=tuple(entry.name for entry in active if entry.name in served and not entry.reused),
-        disabled=tuple(entry.name for entry in after if entry.name in served and entry.state is State.DISABLED),
-        removed=tuple(sorted(served - known)),
-        reused=tuple(entry.name for entry in active if entry.reused),
-        failed=_reasons(after, State.FAILED),
-        blocked=_reasons(after, State.BLOCKED),
+        added=tuple(record.name for record in active if record.name not in active_before),
+        changed=tuple(record.name for record in active if record.name in active_before and not record.reused),
+        disabled=tuple(
+            record.name for record in after if record.name in active_before and record.state is State.DISABLED
+        ),
+        removed=tuple(sorted(active_before - installed)),
+        reused=tuple(record.name for record in active if record.reused),
+        failed=_failure_reasons(after, State.FAILED),
+        blocked=_failure_reasons(after, State.BLOCKED),
         cut_off=tuple(cut_off),
         restart_needed=tuple(restart_needed),
         trouble=(*trouble_of(active), *trouble_of(before.active(), "stopping")),
-        seconds=_seconds(after, begun),
+        seconds=_seconds(after, started),
     )
 
 
-def report_of_nothing(
+def report_unchanged(
     generation: int,
     problems: Iterable[str],
-    begun: float,
+    started: float,
     *,
-    refused: Iterable[Entry] = (),
+    refused: Iterable[PluginRecord] = (),
     restart_needed: Iterable[str] = (),
 ) -> ReloadReport:
-    """Return the report of a reload that left the running generation as it was."""
+    """Return the report of a reload that left the running generation unchanged."""
     return ReloadReport(
         swapped=False,
         generation=generation,
         problems=tuple(problems),
-        failed=_reasons(refused, State.FAILED),
-        blocked=_reasons(refused, State.BLOCKED),
+        failed=_failure_reasons(refused, State.FAILED),
+        blocked=_failure_reasons(refused, State.BLOCKED),
         restart_needed=tuple(restart_needed),
-        seconds=_seconds(refused, begun),
+        seconds=_seconds(refused, started),
     )
 
 
-def trouble_of(entries: Iterable[Entry], stage: str = "") -> tuple[tuple[str, str], ...]:
-    """Return what went wrong with some plugins since they serve. Of one stage, where one is named."""
+def trouble_of(records: Iterable[PluginRecord], stage: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the troubles of plugins that serve; only those of `stage`, if given."""
     return tuple(
-        (entry.installed.label, str(failure))
-        for entry in entries
-        for failure in entry.trouble
+        (record.installed.label, str(failure))
+        for record in records
+        for failure in record.trouble
         if stage in {"", failure.stage}
     )
 
 
-def _reasons(entries: Iterable[Entry], state: State) -> tuple[tuple[str, str], ...]:
-    return tuple((entry.installed.label, str(entry.failure)) for entry in entries if entry.state is state)
+def _failure_reasons(records: Iterable[PluginRecord], state: State) -> tuple[tuple[str, str], ...]:
+    return tuple((record.installed.label, str(record.failure)) for record in records if record.state is state)
 
 
-def _seconds(entries: Iterable[Entry], begun: float) -> dict[str, float]:
-    spent = {
-        entry.name: round(sum(entry.seconds.values()), 4)
-        for entry in entries
-        if entry.state is State.ACTIVE and not entry.reused
+def _seconds(records: Iterable[PluginRecord], started: float) -> dict[str, float]:
+    by_plugin = {
+        record.name: round(sum(record.seconds.values()), 4)
+        for record in records
+        if record.state is State.ACTIVE and not record.reused
     }
-    return {**spent, "total": round(monotonic() - begun, 4)}
+    return {**by_plugin, "total": round(monotonic() - started, 4)}
 
 
-def _certificate(host: HostState) -> dict[str, Any] | None:
-    """Return what the HTTPS listeners show, and whether something else is on the disk by now."""
+def _certificate_status(host: HostState) -> dict[str, Any] | None:
+    """Return the certificate of the HTTPS listeners, and whether the one on disk differs."""
     if host.tls is None:
         return None
     from plughost._tls.certificates import certificate_in_use, describe  # noqa: PLC0415 - brings cryptography
 
     info = describe(host.tls)
     try:
-        found = describe(*certificate_in_use(host.settings))
-        on_disk = "the same" if found.sha256 == info.sha256 else f"another one, until {found.not_after:%Y-%m-%d}"
+        current = describe(*certificate_in_use(host.settings))
+        on_disk = "the same" if current.sha256 == info.sha256 else f"another one, until {current.not_after:%Y-%m-%d}"
     except CertificateError as error:
         on_disk = f"none that can be read: {error}"
     return {
@@ -135,12 +139,12 @@ def _certificate(host: HostState) -> dict[str, Any] | None:
     }
 
 
-def _plugin(entry: Entry) -> dict[str, Any]:
+def _plugin_status(record: PluginRecord) -> dict[str, Any]:
     return {
-        "name": entry.name,
-        "version": entry.installed.version,
-        "state": entry.state.value,
-        "reason": str(entry.failure) if entry.failure is not None else None,
-        "trouble": [str(failure) for failure in entry.trouble],
-        "prefixes": [group.prefix for group in entry.declared.groups],
+        "name": record.name,
+        "version": record.installed.version,
+        "state": record.state.value,
+        "reason": str(record.failure) if record.failure is not None else None,
+        "trouble": [str(failure) for failure in record.trouble],
+        "prefixes": [group.prefix for group in record.declared.groups],
     }

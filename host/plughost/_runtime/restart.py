@@ -1,6 +1,6 @@
-"""Restart: start another process of the same host, hand it the listening sockets, and leave once it serves.
+"""Restart: start a successor process, pass it the listening sockets, and stop once it serves.
 
-The service manager, where there is one, is told of it (sd_notify(3)).
+The service manager, if there is one, is notified (sd_notify(3)).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from plughost._runtime.sockets import Sockets
 
 PATIENCE: Final = 600.0
-"""Seconds that the next process has until it serves."""
+"""The seconds within which the successor must serve."""
 
-_LINE: Final = "plughost.predecessor"
+_CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
 
-# Puts the descriptors where the next process looks for them, and becomes it: only then is its id known.
-_BECOME: Final = """
+# Moves the descriptors to 3 and above, and replaces itself by the successor: LISTEN_PID must be the successor's own id.
+_EXEC_SCRIPT: Final = """
 import fcntl, os, sys
 given = [int(number) for number in sys.argv[1].split(",")]
 end = 3 + len(given)
@@ -44,106 +44,106 @@ os.execv(sys.argv[3], sys.argv[3:])
 
 
 class Restart:
-    """Replaces this process by another one that does the same."""
+    """Replaces this process by a successor that runs the same command."""
 
     def __init__(
-        self, sockets: Sockets, control: Control, *, may: Callable[[], bool], leave: Callable[[], None]
+        self, sockets: Sockets, control: Control, *, can_restart: Callable[[], bool], stop: Callable[[], None]
     ) -> None:
-        """Do nothing yet. `may` tells whether this process serves; `leave` is called once the next process does."""
+        """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does."""
         self._sockets = sockets
         self._control = control
-        self._may = may
-        self._leave = leave
-        self._one = threading.Lock()
-        self._next: subprocess.Popen[bytes] | None = None
+        self._can_restart = can_restart
+        self._stop = stop
+        self._lock = threading.Lock()
+        self._successor: subprocess.Popen[bytes] | None = None
         self.done = False
 
     def __call__(self) -> Mapping[str, Any]:
-        """Start the next process and wait until it serves. This one goes on meanwhile, and where that fails.
+        """Start the successor and wait until it serves. Meanwhile, and if that fails, this process serves on.
 
         Returns:
-            `ok`. The `pid` of the next process, or the `reason` why not, and the `seconds` that it took.
+            `ok`; the `pid` of the successor, or the `reason` of the failure; and the `seconds` that it took.
         """
-        if not self._one.acquire(blocking=False):
+        if not self._lock.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}
         try:
-            if self.done or not self._may():
+            if self.done or not self._can_restart():
                 return {"ok": False, "reason": "this process is on its way out"}
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
-            begun = monotonic()
-            told = self._try()
-            answer = {"ok": "pid" in told, **told, "seconds": round(monotonic() - begun, 3)}
-            if answer["ok"]:
+            started = monotonic()
+            response = self._start_successor()
+            result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
+            if result["ok"]:
                 self.done = True
-                notify(f"MAINPID={answer['pid']}")
-                self._leave()
+                notify(f"MAINPID={result['pid']}")
+                self._stop()
             else:
-                self._sockets.settle()
-            return answer
+                self._sockets.take_ownership()
+            return result
         finally:
-            self._one.release()
+            self._lock.release()
 
     def cancel(self) -> None:
-        """End the next process if it does not serve yet."""
-        if self._next is not None and not self.done:
-            self._next.terminate()
+        """Terminate the successor if it does not serve yet."""
+        if self._successor is not None and not self.done:
+            self._successor.terminate()
 
-    def _try(self) -> dict[str, Any]:
-        ours, theirs = socket.socketpair()
-        with ours:
-            with theirs:
-                passed = [
-                    (_LINE, theirs.fileno()),
+    def _start_successor(self) -> dict[str, Any]:
+        own_end, successor_end = socket.socketpair()
+        with own_end:
+            with successor_end:
+                descriptors = [
+                    (_CHANNEL, successor_end.fileno()),
                     (_LOCK, self._control.lock),
-                    *self._sockets.to_hand_on(),
+                    *self._sockets.inheritable(),
                 ]
                 try:
-                    self._next = _start(passed)
+                    self._successor = _spawn(descriptors)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
-            ours.settimeout(PATIENCE)
+            own_end.settimeout(PATIENCE)
             line = b""
-            with suppress(TimeoutError, ConnectionError), ours.makefile("rb") as told:
-                line = told.readline()
+            with suppress(TimeoutError, ConnectionError), own_end.makefile("rb") as stream:
+                line = stream.readline()
         if line:
-            answer: dict[str, Any] = json.loads(line)
-            if "pid" not in answer:
-                _end(self._next)
-            return answer
-        _end(self._next)
-        code = self._next.returncode
-        how = (
+            result: dict[str, Any] = json.loads(line)
+            if "pid" not in result:
+                _wait_or_kill(self._successor)
+            return result
+        _wait_or_kill(self._successor)
+        code = self._successor.returncode
+        outcome = (
             f"did not serve within {PATIENCE:g} s" if code == -signal.SIGKILL else f"ended with {code} and never served"
         )
-        return {"reason": f"the next process {how}; its log says why"}
+        return {"reason": f"the next process {outcome}; its log says why"}
 
 
 class Predecessor:
-    """The process that started this one to take its place. Nobody, where this is the first."""
+    """The process that this one replaces. The first process has none: see `exists`."""
 
     def __init__(self, inherited: Mapping[str, int]) -> None:
-        """Take the line to it, and the lock of the data folder, from among the descriptors that it has passed."""
-        descriptor = inherited.get(_LINE)
-        self._line = socket.socket(fileno=descriptor) if descriptor is not None else None
+        """Find the channel to it, and the lock of the data folder, among the inherited descriptors."""
+        descriptor = inherited.get(_CHANNEL)
+        self._channel = socket.socket(fileno=descriptor) if descriptor is not None else None
         self.lock = inherited.get(_LOCK)
 
     @property
     def exists(self) -> bool:
-        """Whether there is one that waits for this process."""
-        return self._line is not None
+        """Whether a predecessor waits for this process."""
+        return self._channel is not None
 
-    def tell(self, **message: Any) -> None:
-        """Say the `pid` of this process once it serves, or the `reason` why it can't, before it ends."""
-        if self._line is None:
+    def report(self, **message: Any) -> None:
+        """Report the `pid` of this process once it serves, or the `reason` why it can't."""
+        if self._channel is None:
             return
-        with self._line, suppress(OSError):  # it may have been killed: all the more is this process needed
-            self._line.sendall(json.dumps(message).encode() + b"\n")
-        self._line = None
+        with self._channel, suppress(OSError):  # the predecessor may have been killed
+            self._channel.sendall(json.dumps(message).encode() + b"\n")
+        self._channel = None
 
 
 def notify(state: str) -> None:
-    """Send a state, such as `READY=1`, to the service manager that started this process, where there is one."""
+    """Send a state, such as `READY=1`, to the service manager, if there is one."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return
@@ -152,8 +152,8 @@ def notify(state: str) -> None:
         connection.sendall(state.encode())
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that is about to end, or end it."""
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process to end; kill it after 5 s."""
     try:
         process.wait(5.0)
     except subprocess.TimeoutExpired:
@@ -161,12 +161,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _start(passed: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
-    names = ":".join(name for name, _ in passed)
-    descriptors = [descriptor for _, descriptor in passed]
-    same = [sys.executable, *sys.orig_argv[1:]]
+def _spawn(descriptors: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
+    names = ":".join(name for name, _ in descriptors)
+    numbers = [descriptor for _, descriptor in descriptors]
+    own_command = [sys.executable, *sys.orig_argv[1:]]
     return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
-        [sys.executable, "-I", "-S", "-c", _BECOME, ",".join(map(str, descriptors)), names, *same],
-        pass_fds=descriptors,
+        [sys.executable, "-I", "-S", "-c", _EXEC_SCRIPT, ",".join(map(str, numbers)), names, *own_command],
+        pass_fds=numbers,
         stdin=subprocess.DEVNULL,
     )

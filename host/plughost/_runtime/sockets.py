@@ -1,8 +1,8 @@
-"""Listening sockets: opened, inherited from systemd or from the process before, and handed on to the next one.
+"""Listening sockets: opened, or inherited from systemd or from the predecessor; the successor inherits them.
 
-How they are passed is systemd's socket activation (sd_listen_fds(3)): file descriptors from 3 on, counted by
-`LISTEN_FDS` and named by `LISTEN_FDNAMES`, meant for the process `LISTEN_PID`. A socket is named after its site and
-scheme, such as `main-http`.
+They are passed as in systemd's socket activation (sd_listen_fds(3)): file descriptors from 3 on, counted by
+`LISTEN_FDS` and named by `LISTEN_FDNAMES`, for the process `LISTEN_PID`. A socket's name is its site and scheme, such
+as `main-http`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
-from plughost._servers.connections import open_socket, turn_away
+from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,56 +20,55 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
 
 FIRST: Final = 3
-"""The first descriptor that is passed (SD_LISTEN_FDS_START)."""
+"""The first inherited descriptor (SD_LISTEN_FDS_START)."""
 
-_HANDED: Final = ".handed"  # the end of the name of what the process before had opened itself
+_SUCCESSION_SUFFIX: Final = ".handed"  # of the names of sockets that the predecessor opened itself
 
 
 class Sockets:
     """The listening sockets of a host."""
 
     def __init__(self, inherited: Mapping[str, list[socket.socket]] | None = None) -> None:
-        self._lent: list[tuple[str, socket.socket]] = []
-        self._handed: dict[str, socket.socket] = {}
+        self._from_systemd: list[tuple[str, socket.socket]] = []
+        self._inherited: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
         for name, sockets in (inherited or {}).items():
-            if name.endswith(_HANDED):
-                self._handed[name.removesuffix(_HANDED)] = sockets[0]
+            if name.endswith(_SUCCESSION_SUFFIX):
+                self._inherited[name.removesuffix(_SUCCESSION_SUFFIX)] = sockets[0]
             else:
-                self._lent += [(name, each) for each in sockets]
-        self._shared = bool(self._handed)  # another process of this host has them, too
+                self._from_systemd += [(name, each) for each in sockets]
+        self._is_shared = bool(self._inherited)  # another process of this host holds them, too
 
     def take(self, listener: Listener) -> socket.socket:
         """Return a listening socket, which then belongs to the caller.
 
-        One that systemd lends is known by its name, else by its port. One that the process before had opened is used
-        if it is where the settings want the listener now.
+        A socket from systemd is found by its name, or else by its port. A socket that the predecessor opened is used if
+        it still has the address of the settings.
 
         Raises:
-            ListenError: The address can't be had.
+            ListenError: The address can't be bound.
         """
         name = _name(listener)
-        lent = next((each for known, each in self._lent if known == name), None)
-        if lent is None:
-            own = {f"{site}-{scheme}" for site in ("main", "library", "admin") for scheme in ("http", "https")}
-            unnamed = [each for known, each in self._lent if known not in own]
-            lent = next((each for each in unnamed if each.getsockname()[1] == listener.port), None)
-        if lent is not None:
-            taken = _same(lent)
-        elif name in self._handed and _is_at(self._handed[name], listener):
-            taken = self._handed.pop(name)
+        from_systemd = next((each for socket_name, each in self._from_systemd if socket_name == name), None)
+        if from_systemd is None:
+            own_names = {f"{site}-{scheme}" for site in ("main", "library", "admin") for scheme in ("http", "https")}
+            unnamed = [each for socket_name, each in self._from_systemd if socket_name not in own_names]
+            from_systemd = next((each for each in unnamed if each.getsockname()[1] == listener.port), None)
+        if from_systemd is not None:
+            taken = _duplicate(from_systemd)
+        elif name in self._inherited and _is_bound_to(self._inherited[name], listener):
+            taken = self._inherited.pop(name)
         else:
-            if name in self._handed:
-                self._handed.pop(name).close()
-            self._refuse_twice(listener)
+            if name in self._inherited:
+                self._inherited.pop(name).close()
+            self._refuse_duplicate(listener)
             taken = open_socket(listener)
-        self._open[listener] = _same(taken)
-        # Whether accepting blocks is a property that all processes share which hold the socket, so it is never on:
-        # it would stop the one that serves at the moment.
+        self._open[listener] = _duplicate(taken)
+        # All processes that hold the socket share this flag. Blocking would stop the one that serves now.
         taken.setblocking(False)
         return taken
 
-    def _refuse_twice(self, listener: Listener) -> None:
+    def _refuse_duplicate(self, listener: Listener) -> None:
         for other in self._open:
             if listener.port and (other.address, other.port) == (listener.address, listener.port):
                 raise ListenError(
@@ -77,46 +76,46 @@ class Sockets:
                     f"{listener.scheme}): site {other.site} does over {other.scheme}; set another port for one of them."
                 )
 
-    def again(self, listener: Listener) -> socket.socket:
-        """Return another descriptor of the socket that a listener has, for a second engine on it."""
-        return _same(self._open[listener])
+    def duplicate(self, listener: Listener) -> socket.socket:
+        """Return another descriptor of a listener's socket, for a second engine."""
+        return _duplicate(self._open[listener])
 
     def release(self, listener: Listener) -> None:
-        """Hold a listener's socket no longer. It is closed once its engine closes it, unless another process has it."""
+        """Close this object's descriptor of a listener's socket. Its engine and other processes may have more."""
         if listener not in self._open:
             return
         with self._open.pop(listener) as released:
-            lent = {each.getsockname() for _, each in self._lent}
-            if not self._shared and released.getsockname() not in lent:
-                turn_away(released)
+            from_systemd = {each.getsockname() for _, each in self._from_systemd}
+            if not self._is_shared and released.getsockname() not in from_systemd:
+                drop_new_connections(released)
 
-    def settle(self) -> None:
-        """Take note that no other process accepts on these sockets, and close those handed over that nobody took."""
-        self._shared = False
-        while self._handed:
-            self._handed.popitem()[1].close()
+    def take_ownership(self) -> None:
+        """Mark the sockets as this process's alone, and close inherited ones that no listener took."""
+        self._is_shared = False
+        while self._inherited:
+            self._inherited.popitem()[1].close()
 
-    def to_hand_on(self) -> list[tuple[str, int]]:
-        """Return the name and the descriptor of each socket that the next process needs."""
-        self._shared = True
-        lent = {each.getsockname() for _, each in self._lent}
-        own = [(_name(listener), each) for listener, each in self._open.items() if each.getsockname() not in lent]
+    def inheritable(self) -> list[tuple[str, int]]:
+        """Return the name and the descriptor of each socket that the successor needs."""
+        self._is_shared = True
+        from_systemd = {each.getsockname() for _, each in self._from_systemd}
+        own = [(_name(key), each) for key, each in self._open.items() if each.getsockname() not in from_systemd]
         return [
-            *((name, each.fileno()) for name, each in self._lent),
-            *((f"{name}{_HANDED}", each.fileno()) for name, each in own),
+            *((name, each.fileno()) for name, each in self._from_systemd),
+            *((f"{name}{_SUCCESSION_SUFFIX}", each.fileno()) for name, each in own),
         ]
 
 
 def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
-    """Return the listening sockets and further descriptors that this process was given, by name; no child gets them."""
+    """Return the inherited listening sockets and other descriptors, by name. Child processes do not inherit them."""
     pid, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     sockets: dict[str, list[socket.socket]] = {}
     others: dict[str, int] = {}
     if pid != str(os.getpid()) or not count.isdecimal():
         return sockets, others
-    for descriptor, name in _named(int(count), names):
+    for descriptor, name in _descriptors(int(count), names):
         os.set_inheritable(descriptor, False)
-        taken = _listening(descriptor)
+        taken = _listening_socket(descriptor)
         if taken is None:
             others[name] = descriptor
         else:
@@ -124,14 +123,14 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
     return sockets, others
 
 
-def _named(count: int, names: str) -> Iterator[tuple[int, str]]:
-    given = names.split(":")
+def _descriptors(count: int, names: str) -> Iterator[tuple[int, str]]:
+    name_list = names.split(":")
     for number in range(count):
-        yield FIRST + number, given[number] if number < len(given) and given[number] else "unknown"
+        yield FIRST + number, name_list[number] if number < len(name_list) and name_list[number] else "unknown"
 
 
-def _listening(descriptor: int) -> socket.socket | None:
-    """Return a descriptor's listening socket. None where it is none."""
+def _listening_socket(descriptor: int) -> socket.socket | None:
+    """Return the listening socket of a descriptor, or None if it is something else."""
     try:
         found = socket.socket(fileno=descriptor)
     except OSError:
@@ -142,8 +141,8 @@ def _listening(descriptor: int) -> socket.socket | None:
     return None
 
 
-def _same(opened: socket.socket) -> socket.socket:
-    """Return another descriptor of a socket. `dup` would make it blocking."""
+def _duplicate(opened: socket.socket) -> socket.socket:
+    """Return another descriptor of a socket. `socket.dup` would make it blocking."""
     return socket.socket(fileno=os.dup(opened.fileno()))
 
 
@@ -151,8 +150,8 @@ def _name(listener: Listener) -> str:
     return f"{listener.site}-{listener.scheme}"
 
 
-def _is_at(opened: socket.socket, listener: Listener) -> bool:
-    """Tell whether a socket is where a listener is wanted."""
+def _is_bound_to(opened: socket.socket, listener: Listener) -> bool:
+    """Return whether a socket is bound to the address of a listener."""
     address, port = opened.getsockname()[:2]
     if listener.port not in {0, port}:
         return False

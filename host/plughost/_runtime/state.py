@@ -1,4 +1,4 @@
-"""What a host is at the moment, and what trusted plugins may do to it: all of it that others use."""
+"""The state of a host, and what trusted plugins may do to it. Other modules use the host as a `HostState`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plughost._api.host import HostServices, SettingChange
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.generation import Generation
     from plughost._runtime.jobs import Clock, Jobs
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Phase(enum.StrEnum):
-    """Where a host is in its life. While leaving, it serves everything, and is not ready."""
+    """The phase of a host. While leaving, it serves everything but is not ready."""
 
     STARTING = "starting"
     SERVING = "serving"
@@ -42,23 +42,23 @@ class Phase(enum.StrEnum):
 
 
 class HostState:
-    """The state of a host, and how trusted plugins control it: a `HostControl`, which tells more of these methods.
+    """The state of a host, and a `HostControl`, which documents its methods, for trusted plugins.
 
     Attributes:
-        view: What its plugins may see of it.
-        events: What happens on it, for plugins that watch.
-        lines: The lines of its log, as they are written, for plugins that watch.
-        request_log: The requests that it answered, on their way to the plugins that observe them.
-        jobs: What its plugins do by the clock.
-        generation: What it serves. None before `start`.
+        view: The host as its plugins see it.
+        events: Events of the host, for subscribers.
+        lines: The lines of its log, for subscribers.
+        request_log: Records requests for observers.
+        jobs: The jobs of its plugins.
+        generation: The generation that it serves. None before `start`.
         number: The number of that generation, from 1.
         serving: Its open sites.
-        imported: The distributions that this process has imported, as they were on disk when that began, by normalised
+        imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
-        attempted: The same of the last build, which may have been refused.
-        drain_seconds: Seconds that the stop has waited for requests in flight.
-        drained_at: When it was taken out of service by hand, of `time.monotonic()`. None where it was not.
-        handed_over: Whether another process serves in its place. So the host does not leave, and is ready to the end.
+        attempted: The same for the last build, which may have been refused.
+        drain_seconds: The seconds for which the stop waited for requests in flight.
+        drained_at: The `time.monotonic()` at which an operator drained it. None if not drained.
+        handed_over: Whether a successor process serves. This one then stays ready until it ends.
     """
 
     view: HostServices
@@ -87,24 +87,24 @@ class HostState:
 
     @abstractmethod
     def environment(self) -> Environment:
-        """Look at what is installed now."""
+        """Discover what is installed now."""
 
     @abstractmethod
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Take up what changed."""
+        """Reload: see `HostControl.reload`."""
 
     @abstractmethod
-    def beside(self, settings: Settings, *, dev: bool = False) -> HostState:
-        """Return a host with other settings that opens nothing, to look at what it would serve."""
+    def preview_host(self, settings: Settings, *, dev: bool = False) -> HostState:
+        """Return a host with other settings that opens nothing, to show what it would serve."""
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
-        """Every installed plugin and what became of it. Empty before `start`."""
-        return () if self.generation is None else self.generation.registry.entries
+    def records(self) -> tuple[PluginRecord, ...]:
+        """The records of all installed plugins. Empty before `start`."""
+        return () if self.generation is None else self.generation.registry.records
 
     @property
-    def active(self) -> tuple[Entry, ...]:
-        """The plugins that serve."""
+    def active(self) -> tuple[PluginRecord, ...]:
+        """The records of the active plugins."""
         return () if self.generation is None else self.generation.registry.active()
 
     @property
@@ -114,12 +114,12 @@ class HostState:
 
     @property
     def tls(self) -> PreparedTLS | None:
-        """The certificate that its HTTPS listeners show. None where none is open."""
-        return next(iter(self.serving.shown.values()), None)
+        """The certificate of its HTTPS listeners. None if none is open."""
+        return next(iter(self.serving.certificates.values()), None)
 
     @property
     def unready(self) -> str | None:
-        """Why the host is not ready. None where it is."""
+        """Why the host is not ready. None if it is."""
         if self.handed_over:
             return None
         if self.phase is Phase.LEAVING:
@@ -135,11 +135,11 @@ class HostState:
 
     @property
     def logins(self) -> Mapping[str, Callable[[], str]]:
-        """What issues a token for each demo account."""
-        return {name: issue for entry in self.active for name, issue in entry.context.logins.items()}
+        """Functions that issue a token, by demo account."""
+        return {name: issue for record in self.active for name, issue in record.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and take that up."""
+        """Enable or disable a plugin in the settings file, and reload."""
         with editing(self.settings) as settings:
             host = settings.host
             installed = self.environment().plugins
@@ -151,39 +151,39 @@ class HostState:
                 raise CommandError(f"The setting required names {name}; remove it there first.")
             others = [each for each in host.disabled if each != name]
             accept = [] if enabled else [each.name for each in installed if name in each.requires]
-            return self._take_up("disabled", others if enabled else [*others, name], accept, origin)
+            return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
         """Return what `change_setting` would do to the settings file."""
         return preview_setting(self.settings, self._models, key, value)
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, and take that up."""
+        """Change a setting in the settings file, and reload."""
         with editing(self.settings):
-            return self._take_up(key, value, (), origin)
+            return self._change_and_reload(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Drop all that a plugin keeps in its stores."""
+        """Delete the data of a plugin's stores."""
         from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
 
         if name in {store.plugin for store in self.stores.values()}:
             raise CommandError(f"{name} serves its stores. Disable it first.")
-        stores = self.beside(self.settings.with_all_enabled()).stores
-        mine = [store for store in stores.values() if store.plugin == name]
-        if not mine:
+        stores = self.preview_host(self.settings.with_all_enabled()).stores
+        own = [store for store in stores.values() if store.plugin == name]
+        if not own:
             raise CommandError(f"No installed plugin named {name} has a store.")
-        for store in mine:
+        for store in own:
             try:
-                with audit_of(self.settings, self.logger).around("purge", target=[store.name], **(origin or {})):
+                with audit_of(self.settings, self.logger).recording("purge", target=[store.name], **(origin or {})):
                     purge(store)
             except StoreError as error:
                 raise CommandError(f"The store {store.name} was not dropped: {error}") from error
-        return tuple(store.name for store in mine)
+        return tuple(store.name for store in own)
 
-    def _take_up(
+    def _change_and_reload(
         self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
     ) -> ReloadReport:
-        """Change a setting in the file and reload. Where that is refused, the file is as it was before."""
+        """Change a setting in the file and reload. If that is refused, restore the file."""
         edit = edit_setting(self.settings, self._models, key, value)
         report = self.reload(accept, origin=origin)
         if report.problems:
@@ -192,5 +192,5 @@ class HostState:
 
     @property
     def _models(self) -> Mapping[str, Any]:
-        """The settings of the plugins that have some, by plugin."""
+        """The settings of plugins: see `Generation.models`."""
         return {} if self.generation is None else self.generation.models

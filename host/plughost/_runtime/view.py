@@ -1,4 +1,4 @@
-"""The host as its plugins see it. What each member means stands in `plughost.HostView`."""
+"""The host as its plugins see it. `plughost.HostView` documents the members."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.registry import Entry
+    from plughost._plugins.registry import PluginRecord
     from plughost._runtime.state import HostState
 
 T = TypeVar("T")
 
 
 class LiveView:
-    """A host, as its plugins see it: a `HostServices`."""
+    """A running host, as its plugins see it: a `HostServices`."""
 
     def __init__(self, host: HostState) -> None:
         self._host = host
@@ -42,7 +42,7 @@ class LiveView:
 
     @property
     def hooks(self) -> Mapping[str, str]:
-        return {name: about.partition("\n")[0] for name, about in documented_hooks().items()}
+        return {name: documentation.partition("\n")[0] for name, documentation in documented_hooks().items()}
 
     @property
     def phase(self) -> str:
@@ -62,7 +62,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        return tuple(map(_view, self._host.entries))
+        return tuple(map(_view, self._host.records))
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
@@ -83,9 +83,9 @@ class LiveView:
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        counted = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
-        active = (entry.name for entry in self._host.active)
-        return {name: counted[name] for name in dict.fromkeys(("", *active, *counted))}
+        counts = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        active = (record.name for record in self._host.active)
+        return {name: counts[name] for name in dict.fromkeys(("", *active, *counts))}
 
     @property
     def loads(self) -> Mapping[str, Load]:
@@ -100,12 +100,12 @@ class LiveView:
         generation = self._host.generation
         if generation is None:
             return ()
-        declared = (check for entry in self._host.active for check in entry.declared.checks)
+        declared = (check for record in self._host.active for check in record.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
 
     @property
     def metrics(self) -> tuple[MetricView, ...]:
-        return tuple(view for entry in self._host.active for view in entry.context.metrics.views(entry.name))
+        return tuple(view for record in self._host.active for view in record.context.metrics.views(record.name))
 
     def now(self) -> datetime:
         return self._host.clock.now()
@@ -138,7 +138,7 @@ class LiveView:
         self._host.request_log.catch_up()
 
     def preview(self, *, dev: bool = False) -> HostServices:
-        return self._host.beside(self._host.settings, dev=dev).view
+        return self._host.preview_host(self._host.settings, dev=dev).view
 
     def settings(self) -> list[Value]:
         generation = self._host.generation
@@ -153,36 +153,36 @@ class LiveView:
         with self._lock:
             if (plugin, name) not in self._objects:
                 self._objects[plugin, name] = make()
-            made: T = self._objects[plugin, name]
-            return made
+            value: T = self._objects[plugin, name]
+            return value
 
     def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
         self._queries[plugin, name] = handler
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
-        """Answer a query of a plugin's command.
+        """Return the response to a query of a plugin's command.
 
         Raises:
             LookupError: The plugin does not serve, or has no such query.
         """
         handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in {entry.name for entry in self._host.active}:
+        if handler is None or plugin not in {record.name for record in self._host.active}:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()
 
 
-def _view(entry: Entry) -> PluginView:
+def _view(record: PluginRecord) -> PluginView:
     return PluginView(
-        name=entry.name,
-        distribution=entry.installed.distribution,
-        version=entry.installed.version,
-        state=entry.state.value,
-        reason=None if entry.failure is None else str(entry.failure),
-        trouble=tuple(str(failure) for failure in entry.trouble),
-        requires=entry.installed.requires,
-        hooks=entry.hooks,
-        sites=tuple(entry.sites),
-        declared=entry.declared,
-        seconds=dict(entry.seconds),
+        name=record.name,
+        distribution=record.installed.distribution,
+        version=record.installed.version,
+        state=record.state.value,
+        reason=None if record.failure is None else str(record.failure),
+        trouble=tuple(str(failure) for failure in record.trouble),
+        requires=record.installed.requires,
+        hooks=record.hooks,
+        sites=tuple(record.sites),
+        declared=record.declared,
+        seconds=dict(record.seconds),
     )

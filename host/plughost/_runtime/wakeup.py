@@ -1,4 +1,4 @@
-"""Requests to stop: the main thread sleeps until another thread, or a signal, has made enough of them."""
+"""Requests to stop: the main thread sleeps until signals or other threads have made enough of them."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from time import monotonic
 class StopRequests:
     """Counts how often a host was asked to stop.
 
-    Python runs signal handlers in the main thread only, where a lock would not do: it does not wake for a signal that
-    another thread gets, or that comes just before the sleep, and a handler that takes it could deadlock. So who waits
-    reads from a socket, to which Python writes for each signal.
+    Python runs signal handlers in the main thread only. A lock would not do there: a signal that another thread gets,
+    or that comes just before the sleep, would not wake it, and a handler that takes it could deadlock. So `wait` reads
+    from a socket, to which Python writes at each signal.
     """
 
     def __init__(self) -> None:
-        self._number = 0
+        self._count = 0
         self._writer: socket.socket | None = None
 
     def add(self) -> None:
-        """Count one more. Safe in a signal handler."""
-        self._number += 1
+        """Count one more request. Safe in a signal handler."""
+        self._count += 1
         writer = self._writer
         if writer is not None:
-            with suppress(OSError):  # the socket is full, or closed since nobody sleeps
+            with suppress(OSError):  # the socket is full, or closed: nobody sleeps
                 writer.send(b"!")
 
-    def wait(self, number: int, timeout: float | None = None) -> bool:
-        """Sleep until there were so many, or for some seconds; return whether there were."""
-        until = None if timeout is None else monotonic() + timeout
+    def wait(self, count: int, timeout: float | None = None) -> bool:
+        """Sleep until there were `count` requests, or for `timeout` seconds. Return whether there were."""
+        deadline = None if timeout is None else monotonic() + timeout
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.setblocking(False)
             self._writer = writer
-            in_main = threading.current_thread() is threading.main_thread()
-            before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False) if in_main else -1
+            is_main_thread = threading.current_thread() is threading.main_thread()
+            previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False) if is_main_thread else -1
             try:
-                while self._number < number:
-                    left = None if until is None else until - monotonic()
-                    if left is not None and left <= 0:
+                while self._count < count:
+                    remaining = None if deadline is None else deadline - monotonic()
+                    if remaining is not None and remaining <= 0:
                         break
-                    reader.settimeout(left)
+                    reader.settimeout(remaining)
                     with suppress(TimeoutError):
                         reader.recv(64)
             finally:
                 self._writer = None
-                if in_main:
-                    signal.set_wakeup_fd(before)
-        return self._number >= number
+                if is_main_thread:
+                    signal.set_wakeup_fd(previous)
+        return self._count >= count

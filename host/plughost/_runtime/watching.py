@@ -1,7 +1,7 @@
-"""Watch: reload a host in development when what it is made of was saved.
+"""Watch: reload a host in development when a source file was saved.
 
-It looks at times and sizes four times a second, as the reload itself does. That takes a few milliseconds, works on
-every file system, and needs no library.
+It compares the times and sizes of files four times a second. That takes a few milliseconds, works on every file system,
+and needs no library.
 """
 
 from __future__ import annotations
@@ -25,77 +25,77 @@ if TYPE_CHECKING:
 
     _States = tuple[str, ...]
 
-_EVERY: Final = 0.25
-"""Seconds between two looks."""
+_INTERVAL: Final = 0.25
+"""Seconds between two scans."""
 
 
 class Watcher:
-    """Watches the sources of what is installed in place, the folder of single files, the settings and site-packages.
+    """Watches the sources of editable installs, the folder of single files, the settings file and site-packages.
 
-    What it sees is compared with what was there when the last load began: a save during a load leads to another one.
+    The baseline is the state when the last load began, so a save during a load causes another one.
     """
 
-    def __init__(self, host: Host, tell: Callable[[ReloadReport], None]) -> None:
-        """Prepare to watch for a host that has not started yet; tell of each reload."""
+    def __init__(self, host: Host, report: Callable[[ReloadReport], None]) -> None:
+        """Prepare to watch for a host that has not started yet; pass the report of each reload to `report`."""
         self._host = host
-        self._tell = tell
-        self._ended = threading.Event()
-        self._loaded = self._look()
+        self._report = report
+        self._stopped = threading.Event()
+        self._baseline = self._scan()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on: the host has started."""
+        """Start watching, after the host has started."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Watch no longer. A reload that was begun is not waited for."""
-        self._ended.set()
+        """Stop watching, without waiting for a running reload."""
+        self._stopped.set()
 
     def _watch(self) -> None:
-        self._note(self._loaded)
-        while not self._ended.wait(_EVERY):
-            seen = self._look()
-            if seen == self._loaded:
+        self._set_baseline(self._baseline)
+        while not self._stopped.wait(_INTERVAL):
+            states = self._scan()
+            if states == self._baseline:
                 continue
-            while not self._ended.wait(_EVERY / 2) and (later := self._look()) != seen:
-                seen = later  # an installer or an editor is still writing
-            known = self._host.view.warnings
+            while not self._stopped.wait(_INTERVAL / 2) and (current := self._scan()) != states:
+                states = current  # an installer or an editor is still writing
+            known_warnings = self._host.view.warnings
             with suppress_events("reload", "plugin does not serve", "hook failed"):
                 report = self._host.reload(origin={"where": "watcher"})
             for warning in self._host.view.warnings:
-                if warning not in known:
+                if warning not in known_warnings:
                     self._host.logger.warning("announcement", text=f"Warning: {warning}")
-            self._tell(report)
-            self._note(seen)
+            self._report(report)
+            self._set_baseline(states)
 
-    def _note(self, seen: Mapping[Path, _States]) -> None:
-        """Note what the last load began with: what was seen before it, and the sources of what it found first."""
-        found = {Path(root): each.sources for root, each in self._projects().items()}
-        self._loaded = {path: seen.get(path, states) for path, states in (found | self._look_around()).items()}
+    def _set_baseline(self, scanned: Mapping[Path, _States]) -> None:
+        """Set the baseline of the last load: what was scanned before it, and the projects that only the load found."""
+        loaded = {Path(root): each.sources for root, each in self._projects().items()}
+        self._baseline = {path: scanned.get(path, states) for path, states in (loaded | self._scan_others()).items()}
 
-    def _look(self) -> dict[Path, _States]:
+    def _scan(self) -> dict[Path, _States]:
         projects = self._projects().items()
-        return {Path(root): tuple(file_states(root, each.foreign)) for root, each in projects} | self._look_around()
+        return {Path(root): tuple(file_states(root, each.foreign)) for root, each in projects} | self._scan_others()
 
-    def _look_around(self) -> dict[Path, _States]:
-        """Look at all but the projects."""
-        seen = {}
+    def _scan_others(self) -> dict[Path, _States]:
+        """Scan all but the projects."""
+        states = {}
         folder = plugins_dir(self._host.settings, dev=self._host.dev)
         if folder is not None:
-            seen[folder] = tuple(file_states(str(folder)))
+            states[folder] = tuple(file_states(str(folder)))
         for site_packages in map(Path, {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path)):
-            # Installers write metadata last: into a folder that may be there already.
+            # Installers write RECORD last, into a folder that may have existed before.
             records = (path / "RECORD" for path in site_packages.glob("*.dist-info"))
-            seen[site_packages] = tuple(sorted(map(_state, (site_packages, *records))))
+            states[site_packages] = tuple(sorted(map(_state, (site_packages, *records))))
         file = self._host.settings.file
         if file is not None:
-            seen[file] = (_state(file),)
-        return seen
+            states[file] = (_state(file),)
+        return states
 
     def _projects(self) -> dict[str, Snapshot]:
-        """Return what the last load found installed in place, by project folder."""
-        found = list(self._host.attempted.values())
-        return {each.root: each for each in found if each.root is not None}
+        """Return the editable installs that the last load found, by project folder."""
+        loaded = list(self._host.attempted.values())
+        return {each.root: each for each in loaded if each.root is not None}
 
 
 def _state(path: Path) -> str:

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
-Body = TypeVar("Body", bound="Arriving")
+BodyT = TypeVar("BodyT", bound="IncomingBody")
 Address = tuple[str, int]
 """IP address and TCP port of a client."""
 
 MEMORY_LIMIT: Final = 512 * 1024
 """Bytes of a request body that are held in memory; a larger one goes to a file."""
 
-_LEAST_BODY: Final = 16 * 1024  # what a body counts for at least
-_PATIENCE_SECONDS: Final = 20.0  # after which a body has to have come, or been taken, at the least rate
-_LEAST_RATE: Final = 500  # bytes a second
-_CALM_SECONDS: Final = 60.0
+_MIN_BODY_BYTES: Final = 16 * 1024  # that each body counts for at least
+_RATE_GRACE_SECONDS: Final = 20.0  # after which a body must be received or sent at the minimum rate
+_MIN_RATE: Final = 500  # bytes a second
+_RELOG_SECONDS: Final = 60.0
 
 
 class ListenError(Exception):
@@ -36,7 +36,7 @@ class ListenError(Exception):
 
 
 class CutOffError(Exception):
-    """Raised by a body that is not to be sent to its end; the engine ends the response so that the client notices."""
+    """Raised by a body that ends too early; the engine then ends the response so that the client notices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,32 +90,36 @@ class EngineOptions:
     client_ca: Path | None = None
 
     @property
-    def crowded_seconds(self) -> float:
-        """How often an engine at its limit closes half of its connections, those that were idle for the longest.
+    def eviction_interval(self) -> float:
+        """Seconds between closings of idle connections at the limit; each closes half, those idle for longest.
 
-        The fewer they are, the more often, so that who waits behind a full backlog of others is answered in seconds.
+        With fewer connections it is shorter, so that a client behind a full backlog is answered within seconds.
         """
         return min(1.0, max(0.1, self.connection_limit / 1000))
 
-    def is_late(self, now: float, *, begun: float, since: float, size: int) -> bool:
-        """Return whether a body takes too long which began, and whose last part came, at these times."""
-        return now - since > self.idle_timeout or now - begun > self.body_timeout or is_slow(now - begun, size)
+    def is_overdue(self, now: float, *, started_at: float, received_at: float, size: int) -> bool:
+        """Return whether a body that began and last brought data at these times takes too long."""
+        return (
+            now - received_at > self.idle_timeout
+            or now - started_at > self.body_timeout
+            or is_slow(now - started_at, size)
+        )
 
 
 def is_slow(seconds: float, size: int) -> bool:
-    """Return whether so many bytes in so many seconds are fewer than the least rate."""
-    return seconds > _PATIENCE_SECONDS + size / _LEAST_RATE
+    """Return whether this many bytes in this many seconds are less than the minimum rate."""
+    return seconds > _RATE_GRACE_SECONDS + size / _MIN_RATE
 
 
 RECEIVED: Final = "plughost.received"
-"""Key of the environ for when all of a request was there, of `time.perf_counter()`; see `Application.timed`."""
+"""Environ key of the time at which the request was complete, by `time.perf_counter()`; see `Application.timed`."""
 
 
 class Application(Protocol):
     """What an engine calls: a WSGI application of several plugins.
 
     Attributes:
-        timed: Whether engines note when a request was there.
+        timed: Whether engines record when a request was complete.
     """
 
     timed: bool
@@ -124,17 +128,17 @@ class Application(Protocol):
         """Answer a request (PEP 3333)."""
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
-        """Return the plugin that a request is for; empty where it is for none."""
+        """Return the plugin that a request is for; empty if none."""
 
     def client_of(self, environ: dict[str, Any]) -> str:
-        """Return the address that a request comes from, which a trusted proxy tells."""
+        """Return the client's address, as a trusted proxy reports it if there is one."""
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer that the plugin has too much to do."""
+        """Respond that the plugin has too much to do."""
 
 
-class Arriving(Protocol):
-    """A body that is on its way."""
+class IncomingBody(Protocol):
+    """A request body that is being received."""
 
     size: int
 
@@ -143,48 +147,48 @@ class Arriving(Protocol):
         """The address that it comes from."""
 
 
-class Crowding:
-    """Logs that a listener accepts little: once, and again only after a minute in which it was not so."""
+class OverloadLog:
+    """Logs that a listener accepts little: once, and again only after a minute without overload."""
 
     def __init__(self) -> None:
-        self._last = -math.inf
+        self._last_time = -math.inf
 
-    def note(self, port: int, *, out_of_files: bool) -> None:
-        """Note that it is so now: no file can be opened, or there are as many connections as there may be."""
+    def record(self, port: int, *, out_of_files: bool) -> None:
+        """Record an overload now: no file can be opened, or the connection limit is reached."""
         now = time.monotonic()
-        last, self._last = self._last, now
-        if now > last + _CALM_SECONDS:
+        last, self._last_time = self._last_time, now
+        if now > last + _RELOG_SECONDS:
             why = "this process may open no more files" if out_of_files else "it has as many connections as it may"
             _LOGGER.warning("port %d accepts little: %s", port, why)
 
 
-def giving_way(bodies: Iterable[Body], most: int) -> list[Body]:
-    """Return which bodies are refused, the newest of whoever holds most, so that the others take at most so many bytes.
+def excess_bodies(bodies: Iterable[BodyT], limit: int) -> list[BodyT]:
+    """Return the bodies to refuse, the newest of the clients that hold most, so that the others fit into the limit.
 
     Args:
-        bodies: Those that are on their way, the oldest first.
-        most: Bytes of memory that they may take.
+        bodies: Those that are being received, the oldest first.
+        limit: Bytes of memory that they may take.
     """
-    held = {each: min(max(each.size, _LEAST_BODY), MEMORY_LIMIT) for each in bodies}
-    excess = sum(held.values()) - most
+    held = {each: min(max(each.size, _MIN_BODY_BYTES), MEMORY_LIMIT) for each in bodies}
+    excess = sum(held.values()) - limit
     if excess <= 0:
         return []
-    clients: dict[str, list[Body]] = {}
+    clients: dict[str, list[BodyT]] = {}
     sums: Counter[str] = Counter()
     for each, size in held.items():
         clients.setdefault(each.client, []).append(each)
         sums[each.client] += size
-    chosen = []
+    refused = []
     while excess > 0:
         client = max(sums, key=sums.__getitem__)
-        chosen.append(clients[client].pop())
-        sums[client] -= held[chosen[-1]]
-        excess -= held[chosen[-1]]
+        refused.append(clients[client].pop())
+        sums[client] -= held[refused[-1]]
+        excess -= held[refused[-1]]
     _LOGGER.warning(
         "Refused %d unfinished %s with 503, of the clients that held most: all took more than %d bytes of memory.",
-        *(len(chosen), "body" if len(chosen) == 1 else "bodies", most),
+        *(len(refused), "body" if len(refused) == 1 else "bodies", limit),
     )
-    return chosen
+    return refused
 
 
 class Engine(Protocol):

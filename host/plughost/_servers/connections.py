@@ -1,7 +1,7 @@
-"""Sockets: opening the one that an engine listens on, and finding its connections among this process's descriptors.
+"""Sockets: open the one that an engine listens on, and find its connections among this process's descriptors.
 
-granian keeps its connections to itself. What it offers no way to do is done to them from here: to close what never
-sends anything, and to end a drain whose grace is over.
+granian doesn't expose its connections. This module does what it offers no way to: close connections that never send
+anything, and end a drain when its grace time is over.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from plughost._servers.base import Address
 
 BACKLOG: Final = 1024
-RESERVED: Final = 64
-"""Descriptors that connections leave for stores, logs and whatever else is opened."""
+RESERVED_DESCRIPTORS: Final = 64
+"""Descriptors that connections leave for stores, logs and other files."""
 
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
-_ACCEPTED_SECONDS: Final = 1.0
-_BEGUN_SECONDS: Final = 0.01  # for the packets of connections that have begun
-_LEAST: Final = 8  # connections of a listener, however few descriptors there are
-_DESCRIPTORS: Final = Path("/dev/fd")
+_ACCEPT_TIMEOUT: Final = 1.0
+_HANDSHAKE_SECONDS: Final = 0.01  # in which connections that have begun are completed
+_MIN_CONNECTIONS: Final = 8  # connections of a listener, however few descriptors there are
+_DESCRIPTOR_FOLDER: Final = Path("/dev/fd")
 _SO_ATTACH_FILTER: Final = 26  # of asm-generic/socket.h
-_NO_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false, operand
+_DROP_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false, operand
     (0x30, 0, 0, 13),  # load the byte of the TCP header that has the flags
     (0x45, 0, 1, 0x02),  # is SYN set?
-    (0x06, 0, 0, 0),  # then take nothing of the packet
-    (0x06, 0, 0, 0xFFFFFFFF),  # else take it whole
+    (0x06, 0, 0, 0),  # then drop the packet
+    (0x06, 0, 0, 0xFFFFFFFF),  # else accept it whole
 )
 # Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds;
 # tcpi_bytes_acked.
@@ -95,8 +95,8 @@ def open_socket(listener: Listener, inherited: socket.socket | None = None) -> s
         return opened
 
 
-def knock(listening: socket.socket) -> None:
-    """Come to a listening socket as a client does, and go."""
+def connect_once(listening: socket.socket) -> None:
+    """Connect to a listening socket as a client does, and close the connection."""
     with contextlib.suppress(OSError), socket.socket(listening.family) as client:
         client.settimeout(1.0)
         client.connect(listening.getsockname())
@@ -104,59 +104,59 @@ def knock(listening: socket.socket) -> None:
 
 def wait_until_accepted(listening: socket.socket) -> None:
     """Return once no connection waits to be accepted, or after 1 s."""
-    deadline = time.monotonic() + _ACCEPTED_SECONDS
-    while waiting(listening) and time.monotonic() < deadline:
+    deadline = time.monotonic() + _ACCEPT_TIMEOUT
+    while backlog_size(listening) and time.monotonic() < deadline:
         time.sleep(0.001)
 
 
-def turn_away(listening: socket.socket) -> None:
+def drop_new_connections(listening: socket.socket) -> None:
     """Let no further connection begin on a socket that is about to be closed.
 
-    A connection that comes in between the last accept and the close would be reset, with its request. Now its first
-    packet (SYN) is dropped: its client tries again a second later, and is refused then. Connections that have begun
-    are completed, and what is in the backlog can still be accepted.
+    A connection that arrives between the last accept and the close would be reset, with its request. With this, its
+    first packet (SYN) is dropped: the client tries again a second later, and is refused then. Connections that have
+    begun are completed, and those in the backlog can still be accepted.
 
     It needs Linux, and does nothing elsewhere. The socket must not be in use by another process.
     """
     if sys.platform == "linux":
-        program = ctypes.create_string_buffer(b"".join(struct.pack("@HBBI", *each) for each in _NO_SYN))
-        packed = struct.pack("@HP", len(_NO_SYN), ctypes.addressof(program))
+        program = ctypes.create_string_buffer(b"".join(struct.pack("@HBBI", *each) for each in _DROP_SYN))
+        packed = struct.pack("@HP", len(_DROP_SYN), ctypes.addressof(program))
         with contextlib.suppress(OSError):
             listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, packed)
-            time.sleep(_BEGUN_SECONDS)
+            time.sleep(_HANDSHAKE_SECONDS)
 
 
-def raise_limit() -> int:
-    """Let this process open as many files as the system allows it to; return how many that are."""
+def raise_file_limit() -> int:
+    """Let this process open as many files as the system allows; return that number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError):  # macOS takes no unlimited one
+        except (OSError, ValueError):  # macOS refuses an unlimited one
             hard = soft
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def connections_each(wanted: int, listeners: int, allowed: int) -> int:
-    """Return how many of the `wanted` connections each listener may take, with so many files `allowed` in all."""
-    reserved = min(RESERVED, allowed // 2)
-    return max(_LEAST, min(wanted, (allowed - reserved) // max(1, listeners)))
+def connections_per_listener(wanted: int, listeners: int, file_limit: int) -> int:
+    """Return how many of the `wanted` connections each listener may take within this process's `file_limit`."""
+    reserved = min(RESERVED_DESCRIPTORS, file_limit // 2)
+    return max(_MIN_CONNECTIONS, min(wanted, (file_limit - reserved) // max(1, listeners)))
 
 
 def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
-    """Yield each connection that was accepted on a port: its client, and a duplicate that is closed after its turn."""
+    """Yield each accepted connection of a port: the client's address, and a duplicate that is closed afterwards."""
     try:
-        names = os.listdir(_DESCRIPTORS)  # noqa: PTH208 - names are what is wanted, of up to thousands
+        names = os.listdir(_DESCRIPTOR_FOLDER)  # noqa: PTH208 - names are what is wanted, of up to thousands
     except OSError:
         return
     for name in names:
         with contextlib.suppress(OSError):
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as found:
-                if found.family in {socket.AF_INET, socket.AF_INET6} and found.getsockname()[1] == port:
-                    address, client_port = found.getpeername()[:2]  # raises for the listening socket
-                    yield (address, client_port), found
+            with socket.socket(fileno=os.dup(int(name))) as connection:
+                if connection.family in {socket.AF_INET, socket.AF_INET6} and connection.getsockname()[1] == port:
+                    address, client_port = connection.getpeername()[:2]  # raises for the listening socket
+                    yield (address, client_port), connection
 
 
 def clients(port: int) -> frozenset[Address]:
@@ -164,16 +164,16 @@ def clients(port: int) -> frozenset[Address]:
     return frozenset(client for client, _ in connections(port))
 
 
-def descriptors() -> int:
-    """Return how many file descriptors this process has: no fewer than connections; 0 where that can't be told.
+def count_descriptors() -> int:
+    """Return how many file descriptors this process has, at least one for each connection; 0 if unknown.
 
-    Linux tells from 6.2 on. To read the folder takes the interpreter once for each, from whoever answers requests.
+    Linux reports the number from 6.2 on. Listing the folder takes the GIL for each entry, and delays requests.
     """
     try:
-        folder = os.open(_DESCRIPTORS, os.O_RDONLY)
+        folder = os.open(_DESCRIPTOR_FOLDER, os.O_RDONLY)
         try:
-            told = os.fstat(folder).st_size if sys.platform == "linux" else 0
-            return told or len(os.listdir(folder))  # noqa: PTH208 - only how many there are
+            size = os.fstat(folder).st_size if sys.platform == "linux" else 0
+            return size or len(os.listdir(folder))  # noqa: PTH208 - only how many there are
         finally:
             os.close(folder)
     except OSError as error:
@@ -181,13 +181,13 @@ def descriptors() -> int:
 
 
 def idle_seconds(connection: socket.socket) -> float:
-    """Return for how long nothing was sent or received; 0 where the system does not tell (elsewhere than Linux)."""
+    """Return for how long nothing was sent or received; 0 if the system doesn't report it (other than Linux)."""
     _, sent, received, _ = _tcp_info(connection)
     return min(sent, received) / 1000
 
 
 def is_full(connection: socket.socket) -> bool:
-    """Return whether its client has to take more before anything is sent; False where the system does not tell."""
+    """Return whether the client must read before more is sent; False if the system doesn't report it."""
     if not sys.platform.startswith("linux"):
         return False
     poll = select.poll()
@@ -195,13 +195,13 @@ def is_full(connection: socket.socket) -> bool:
     return not poll.poll(0)
 
 
-def bytes_taken(connection: socket.socket, given: int) -> int:
-    """Return how much the client has taken; `given`, which the system has taken for it, where that does not tell."""
-    return _tcp_info(connection)[3] if sys.platform.startswith("linux") else given
+def bytes_acknowledged(connection: socket.socket, sent: int) -> int:
+    """Return how many bytes the client acknowledged; `sent`, how many the system took, if it doesn't report that."""
+    return _tcp_info(connection)[3] if sys.platform.startswith("linux") else sent
 
 
-def waiting(listening: socket.socket) -> int:
-    """Return how many connections wait to be accepted; 0 where the system does not tell (elsewhere than Linux)."""
+def backlog_size(listening: socket.socket) -> int:
+    """Return how many connections wait to be accepted; 0 if the system doesn't report it (other than Linux)."""
     return _tcp_info(listening)[0]
 
 

@@ -1,9 +1,10 @@
-"""The threads that answer requests, over all listeners of a host.
+"""The threads that answer requests on all listeners of a host: leader and followers.
 
-Of all threads that answer requests one is active, the others are parked; when a request has run for some milliseconds,
-a parked thread becomes the active one, and the slow one parks when it is done. Plugins take turns, and none holds more
-than its share of threads with slow requests: what else it is asked waits in a bounded queue of its own, and is refused
-after that. Requests of plugins with stores are answered beside all that, by `Beside`.
+One thread is active: it has the turn, and runs one job after the other. The others are parked. When a request has run
+for some milliseconds, a parked thread becomes the active one, and the slow one parks when it is done. Plugins are
+served round-robin, and none holds more than its share of threads with slow requests: further requests wait in the
+plugin's bounded queue, and are refused when it is full. Requests of plugins with stores run in the blocking pool
+instead (`BlockingPool`).
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from _thread import allocate_lock
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from plughost._servers.beside import MOST_RESTING, Beside
-from plughost._servers.work import Backlog, Crew, Job, Lane, Spot
+from plughost._servers.blocking import MAX_YIELDED, BlockingPool
+from plughost._servers.work import Backlog, Job, ParkedThread, Share, ThreadGroup
 from plughost._waiting import this_thread
 
-TICK_SECONDS: Final = 0.005  # how often it is looked whether a request runs for long: one that is seen twice does
-_LONG_TICKS: Final = 10  # how often it is looked what waits, and what runs for long beside the turn
-_CALM_TICKS: Final = 20  # without a request, after which nobody looks until one comes
-_LEAST_SHARE: Final = 2
-_TURN_SECONDS: Final = 0.002  # for which a thread of an engine answers before it receives again, though more wait
-_MOST_BESIDE: Final = 10  # threads that answer one plugin's requests beside the active one: one for each connection
-_NOTHING: Final = None, None, 0
+TICK_SECONDS: Final = 0.005  # between two checks of the watcher: a request that runs at both is slow
+_QUEUE_TICKS: Final = 10  # between two checks of the queues and the blocking pool
+_IDLE_TICKS: Final = 20  # without a request, after which the watcher sleeps until one comes
+_MIN_SHARE: Final = 2
+_TURN_SECONDS: Final = 0.002  # that a thread of an engine runs jobs before it receives again, though more wait
+_MAX_POOL_THREADS: Final = 10  # of one plugin: one for each connection of its store
+_NO_JOB: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-class Dispatcher(Beside):
-    """Hands requests to threads, one after the other for as long as none takes long.
+class Dispatcher(BlockingPool):
+    """Hands jobs to threads, one after the other as long as none is slow.
 
     Args:
-        threads: How many slow requests run at once at most; a plugin that holds no thread may always begin one more.
-        share: How many of these one plugin may hold; by default a quarter, and at least two.
-        queue: How many requests of one plugin may wait.
-        patience: Seconds after which one that waited is refused instead of begun.
+        threads: How many slow requests may run at once. A plugin that holds no thread may always begin one more.
+        share: How many of these threads one plugin may hold; by default a quarter, and at least two.
+        queue_limit: How many requests of one plugin may wait.
+        queue_timeout: Seconds after which a request that waits is refused.
         one_processor: Whether its threads share one processor; see `Processor`.
     """
 
@@ -45,332 +46,332 @@ class Dispatcher(Beside):
         threads: int,
         *,
         share: int | None = None,
-        queue: int = 64,
-        patience: float = 10.0,
+        queue_limit: int = 64,
+        queue_timeout: float = 10.0,
         one_processor: bool = False,
     ) -> None:
-        super().__init__(share or max(_LEAST_SHARE, threads // 4), share or _MOST_BESIDE, queue, one_processor)
-        self._threads = threads
-        self._patience = patience
+        super().__init__(share or max(_MIN_SHARE, threads // 4), share or _MAX_POOL_THREADS, queue_limit, one_processor)
+        self._max_held = threads
+        self._queue_timeout = queue_timeout
         self._backlog = Backlog()
-        self._turn = allocate_lock()  # whoever is active holds it, and nobody else takes from the backlog
-        self._crews = [self._own]
-        self._active: Crew | None = None  # of the active thread; None while the turn passes on
-        self._runs = 0  # how many jobs ran so far in the turn, the one that runs included
-        # What runs in the turn, by its number, and where. The turn is for whoever takes it out to pass on.
-        self._current: dict[int, tuple[Job, Crew, int]] = {}
-        self._give_way = self.rest
+        self._turn = allocate_lock()  # held for the active thread, which alone takes jobs from the backlog
+        self._groups = [self._own_group]
+        self._active: ThreadGroup | None = None  # of the active thread; None while the turn passes to another
+        self._run_count = 0  # jobs begun with the turn so far
+        # The job that has the turn, its group and native thread id, by run count. Who removes it may pass the turn on.
+        self._current: dict[int, tuple[Job, ThreadGroup, int]] = {}
+        self._bound_yield_turn = self.yield_turn  # one object, since it is compared by identity
         self._held = 0
-        self._alarm = threading.Event()
+        self._watcher_event = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._closed = False
+        self._is_closed = False
 
-    def crew(self, threads: int) -> Crew:
-        """Take part in dispatching with the threads of an engine, which call `bring`."""
-        with self._guard:
-            self._crews.append(Crew(threads - 1))
-            return self._crews[-1]
+    def add_group(self, threads: int) -> ThreadGroup:
+        """Add the threads of an engine, which call `run_or_queue`."""
+        with self._lock:
+            self._groups.append(ThreadGroup(threads - 1))
+            return self._groups[-1]
 
-    def dismiss(self, crew: Crew) -> None:
-        """Let the parked threads of an engine go, and park none of them any more."""
-        with self._guard:
-            crew.closed = True
-            self._crews = [each for each in self._crews if each is not crew]
-            parked, crew.parked = crew.parked, []
-        for spot in parked:
-            spot.lock.release()
+    def remove_group(self, group: ThreadGroup) -> None:
+        """Release the parked threads of an engine, and park none of them again."""
+        with self._lock:
+            group.is_closed = True
+            self._groups = [each for each in self._groups if each is not group]
+            parked, group.parked = group.parked, []
+        for parked_thread in parked:
+            parked_thread.lock.release()
 
     def close(self, timeout: float) -> bool:
-        """End the dispatcher's own threads; return whether all have ended after so many seconds."""
-        self._closed = True
-        self._alarm.set()
-        self.dismiss(self._own)
-        with self._guard:
+        """End the dispatcher's own threads; return whether all ended within `timeout` seconds."""
+        self._is_closed = True
+        self._watcher_event.set()
+        self.remove_group(self._own_group)
+        with self._lock:
             idle, self._idle = self._idle, []
-        for spot in idle:
-            spot.lock.release()
+        for parked_thread in idle:
+            parked_thread.lock.release()
         deadline = time.monotonic() + timeout
-        threads = [each for each in (*self._started, self._watcher) if each and each.is_alive()]
+        threads = [each for each in (*self._own_threads, self._watcher) if each and each.is_alive()]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def is_awaited(self, lane: Lane) -> bool:
-        """Return whether others wait for the turn, or for the threads of a plugin."""
-        return bool(self._backlog or lane.waiting or lane.waiting_beside)
+    def is_contended(self, share: Share) -> bool:
+        """Return whether jobs wait for the turn, or for the threads of this plugin."""
+        return bool(self._backlog or share.queue or share.pool_queue)
 
-    def put_back(self, job: Job, crew: Crew) -> None:
-        """Have a job done after what waits already; `bring` is to follow."""
-        job.crew = crew
+    def enqueue(self, job: Job, group: ThreadGroup) -> None:
+        """Add a job to the backlog; the caller calls `run_or_queue` next."""
+        job.group = group
         self._backlog.add(job)
 
-    def leave(self, job: Job) -> None:
-        """Have a job done by a thread of the dispatcher's own."""
+    def submit(self, job: Job) -> None:
+        """Have a job run by a thread of the dispatcher."""
         self._backlog.add(job)
         if self._turn.acquire(False):
-            with self._guard:
-                self._hand_on(self._own)
+            with self._lock:
+                self._promote(self._own_group)
 
-    def bring(self, job: Job, crew: Crew) -> None:
-        """Do a job in this thread of an engine where nobody is active, else leave it to who is.
+    def run_or_queue(self, job: Job, group: ThreadGroup) -> None:
+        """Run a job in this thread of an engine if no thread is active, else queue it for the active one.
 
         Return when this thread is to receive the next request.
         """
         job_here: Job | None = job
         if not self._turn.acquire(False):
-            job.crew = crew
+            job.group = group
             self._backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
-                self._guard.acquire()
-                if self._active is not crew or self._others_wait(crew):
-                    self._guard.release()
-                elif self._park(crew):
-                    self._work(None, crew)
+                self._lock.acquire()
+                if self._active is not group or self._is_next_from_other_group(group):
+                    self._lock.release()
+                elif self._park(group):
+                    self._run_jobs(None, group)
                 return
-        if crew.held < crew.most:
-            self._active = crew
-            self._work(job_here, crew)
+        if group.held < group.max_held:
+            self._active = group
+            self._run_jobs(job_here, group)
             return
         if job_here is not None:
             self._backlog.add(job_here)
-        with self._guard:
-            self._hand_on(self._own)
+        with self._lock:
+            self._promote(self._own_group)
 
-    def _others_wait(self, crew: Crew) -> bool:
-        """Return whether what is done next came to another engine, which goes on receiving meanwhile."""
-        job = self._backlog.first()
-        return job is not None and job.crew is not crew
+    def _is_next_from_other_group(self, group: ThreadGroup) -> bool:
+        """Return whether another engine received the next job; that one goes on receiving meanwhile."""
+        job = self._backlog.peek()
+        return job is not None and job.group is not group
 
-    def stand_by(self, crew: Crew) -> bool:
-        """Park this thread of an engine, whose threads are all there, where another receives; return whether it did."""
-        self._guard.acquire()
-        if crew.closed or len(crew.parked) + crew.held + (self._active is crew) >= crew.most:
-            self._guard.release()
+    def park_if_spare(self, group: ThreadGroup) -> bool:
+        """Park this thread of an engine if another one of its threads receives; return whether it did."""
+        self._lock.acquire()
+        if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
+            self._lock.release()
             return False
-        if self._park(crew):
-            self._work(None, crew)
+        if self._park(group):
+            self._run_jobs(None, group)
         return True
 
-    # With the turn.
+    # The caller has the turn.
 
-    def rest(self, long: bool) -> None:
-        """Let others go on while this thread waits, for long or where some wait now; without the turn do nothing."""
+    def yield_turn(self, long: bool) -> None:
+        """Pass the turn on if this job is to wait for long or others wait now. Without the turn, do nothing."""
         if long or self._backlog:
-            with self._guard:
-                number = self._runs
-                job, crew, thread = self._current.get(number, _NOTHING)
-                if job and crew and thread == this_thread.native_id and job.lane.resting < MOST_RESTING:
+            with self._lock:
+                number = self._run_count
+                job, group, thread = self._current.get(number, _NO_JOB)
+                if job and group and thread == this_thread.native_id and job.share.yielded < MAX_YIELDED:
                     del self._current[number]
-                    this_thread.waits = True
-                    job.lane.resting += 1
+                    this_thread.has_yielded = True
+                    job.share.yielded += 1
                     if long:
-                        self._let_go(job)
-                    self._let_in(job.lane)  # it may have waited for a thread, and holds none now
-                    self._pass_on(crew)
+                        self._mark_slow(job)
+                    self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
+                    self._release_turn(group)
 
-    def _work(self, job: Job | None, crew: Crew) -> None:
-        """Do what there is to do; return once it is another's turn, or nothing is left."""
-        me, current = self._take_part(self._give_way), self._current
+    def _run_jobs(self, job: Job | None, group: ThreadGroup) -> None:
+        """Run the given job, then those of the backlog, until another thread has the turn or none is left."""
+        me, current = self._register_thread(self._bound_yield_turn), self._current
         until = time.monotonic() + _TURN_SECONDS
-        while job is not None or (job := self._next(crew)) is not None:
-            waited = job.since
+        while job is not None or (job := self._next_job(group)) is not None:
+            waited = job.queued_at
             do = self._admit(job) if self._held or waited else job.run
             if do is None:
                 job = None
                 continue
-            lane = job.lane
-            self._runs = number = self._runs + 1
-            current[number] = job, crew, me
-            if self._asleep:
+            share = job.share
+            self._run_count = number = self._run_count + 1
+            current[number] = job, group, me
+            if self._is_watcher_asleep:
                 self._wake_watcher()
             try:
                 do()
             except BaseException:
                 _LOGGER.exception("a request was not answered")
             job = do = None
-            if current.pop(number, None) is None:  # the turn was passed on meanwhile
-                with self._guard:
-                    self.processor.join()  # it may have left the processor
-                    if self._give_back(lane, crew):
+            if current.pop(number, None) is None:  # another thread has the turn now
+                with self._lock:
+                    self.processor.bind()  # a slow job leaves the processor
+                    if self._finish_slow(share, group):
                         continue
                 return
-            if waited:  # a slow one that ended let it in, and it has ended as well
-                with self._guard:
-                    self._let_in(lane)
-            if crew is not self._own and time.monotonic() > until and self._backlog:
-                with self._guard:
-                    self._hand_on(self._own)
+            if waited:  # it got its thread from a slow job that ended; pass it on
+                with self._lock:
+                    self._admit_queued(share)
+            if group is not self._own_group and time.monotonic() > until and self._backlog:
+                with self._lock:
+                    self._promote(self._own_group)
                 return
 
-    def _next(self, crew: Crew) -> Job | None:
-        """Return what is done next; None where nothing is left, and the turn is let go of."""
-        while (job := self._backlog.take()) is None:
+    def _next_job(self, group: ThreadGroup) -> Job | None:
+        """Return the next job; None if there is none, and then the turn is released."""
+        while (job := self._backlog.pop()) is None:
             self._active = None
             self._turn.release()
             if not self._backlog or not self._turn.acquire(False):
                 return None
-            self._active = crew
+            self._active = group
         return job
 
     def _admit(self, job: Job) -> Callable[[], None] | None:
-        """Return what is done of a job, which may be to refuse it; None where it waits in its lane now."""
-        lane = job.lane
-        with self._guard:
-            if job.since and not job.begun and time.monotonic() - job.since > self._patience:
-                lane.refused += 1
+        """Return a job's function to call, `run` or `refuse`; None if the job was queued in its share."""
+        share = job.share
+        with self._lock:
+            if job.queued_at and not job.has_begun and time.monotonic() - job.queued_at > self._queue_timeout:
+                share.refused += 1
                 return job.refuse
-            if self._has_room(lane):
-                job.since = 0.0
+            if self._has_room(share):
+                job.queued_at = 0.0
                 return job.run
-            if job.since:  # it was there before those that wait
-                lane.waiting.appendleft(job)
-                self._let_in(lane)  # the thread that it was to have is another's
+            if job.queued_at:  # it came before those that are queued
+                share.queue.appendleft(job)
+                self._admit_queued(share)  # another job has taken its thread
                 return None
-            if not job.begun and sum(not each.begun for each in lane.waiting) >= self._queue:
-                lane.refused += 1
+            if not job.has_begun and sum(not each.has_begun for each in share.queue) >= self._queue_limit:
+                share.refused += 1
                 return job.refuse
-            lane.waiting.append(job)
-            job.since = time.monotonic()
+            share.queue.append(job)
+            job.queued_at = time.monotonic()
             return None
 
-    # With the guard.
+    # The caller holds the lock.
 
-    def _has_room(self, lane: Lane) -> bool:
-        """Return whether a plugin may begin one more request."""
-        return lane.held == 0 or (lane.held < lane.share and self._held < self._threads)
+    def _has_room(self, share: Share) -> bool:
+        """Return whether a plugin may begin one more job."""
+        return share.held == 0 or (share.held < share.limit and self._held < self._max_held)
 
-    def _let_in(self, lane: Lane) -> None:
-        """Let in one of those that wait, of this plugin if there is one that may begin."""
-        for each in (lane, *self.lanes.values()):
-            if each.waiting and self._has_room(each):
-                self._backlog.add(each.waiting.popleft())
+    def _admit_queued(self, share: Share) -> None:
+        """Move a queued job whose plugin may begin one to the backlog, preferably of this plugin."""
+        for each in (share, *self.shares.values()):
+            if each.queue and self._has_room(each):
+                self._backlog.add(each.queue.popleft())
                 return
 
-    def _give_back(self, lane: Lane, crew: Crew) -> bool:
-        """Come to the end of a slow request; return whether it is this thread's turn again."""
-        crew.held -= 1
-        if this_thread.waits:
-            this_thread.waits = False
-            lane.resting -= 1
+    def _finish_slow(self, share: Share, group: ThreadGroup) -> bool:
+        """End a job that ran without the turn; return whether this thread has the turn again."""
+        group.held -= 1
+        if this_thread.has_yielded:
+            this_thread.has_yielded = False
+            share.yielded -= 1
         else:
-            lane.held -= 1
+            share.held -= 1
             self._held -= 1
-        self._let_in(lane)
+        self._admit_queued(share)
         has_turn = self._turn.acquire(False)
         if has_turn:
-            self._active = crew
+            self._active = group
         return has_turn
 
-    def _park(self, crew: Crew) -> bool:
-        """Let go of the guard, and wait; return whether it is this thread's turn."""
-        if crew.closed:
-            self._guard.release()
+    def _park(self, group: ThreadGroup) -> bool:
+        """Release the lock, and wait; return whether this thread has the turn then."""
+        if group.is_closed:
+            self._lock.release()
             return False
-        spot = Spot()
-        crew.parked.append(spot)
-        self._guard.release()
-        spot.lock.acquire()
-        return spot.has_turn
+        parked_thread = ParkedThread()
+        group.parked.append(parked_thread)
+        self._lock.release()
+        parked_thread.lock.acquire()
+        return parked_thread.has_turn
 
-    def _hand_on(self, crew: Crew) -> None:
-        """Pass the turn to a parked thread, of this crew if there is one, else to a new one."""
-        for each in (crew, *self._crews):
-            if each.parked and each.held < each.most:
-                spot = each.parked.pop()
+    def _promote(self, group: ThreadGroup) -> None:
+        """Give the turn to a parked thread, preferably of this group, or to a new one of the dispatcher."""
+        for each in (group, *self._groups):
+            if each.parked and each.held < each.max_held:
+                parked_thread = each.parked.pop()
                 self._active = each
-                spot.has_turn = True
-                spot.lock.release()
+                parked_thread.has_turn = True
+                parked_thread.lock.release()
                 return
-        self._active = self._own
+        self._active = self._own_group
         try:
-            self._start(self._serve)
-        except RuntimeError:  # the system allows no more: the watcher tries again
+            self._start_thread(self._run_thread)
+        except RuntimeError:  # the system allows no further thread: the watcher tries again
             self._active = None
             self._turn.release()
-            self._alarm.set()
+            self._watcher_event.set()
 
-    def _take_over(self, number: int) -> None:
-        """Take the turn from a request that runs for long, if it still does, and pass it on."""
-        job, crew, thread = self._current.pop(number, _NOTHING)
-        if job and crew:
-            job.lane.held += 1
+    def _demote(self, number: int) -> None:
+        """Take the turn from a slow job, if it still runs, and give it to another thread."""
+        job, group, thread = self._current.pop(number, _NO_JOB)
+        if job and group:
+            job.share.held += 1
             self._held += 1
-            self._let_go(job, thread)
-            self._pass_on(crew)
+            self._mark_slow(job, thread)
+            self._release_turn(group)
 
-    def _pass_on(self, crew: Crew) -> None:
-        """Pass the turn on from what runs, which goes on without it."""
-        crew.held += 1
+    def _release_turn(self, group: ThreadGroup) -> None:
+        """Pass the turn on from a job of this group that goes on without it."""
+        group.held += 1
         self._active = None
-        if crew.parked and crew.held >= crew.most:
-            crew.parked.pop().lock.release()  # to receive what comes next
-        if crew.parked or self._backlog:
-            self._hand_on(crew)
+        if group.parked and group.held >= group.max_held:
+            group.parked.pop().lock.release()  # to receive the next request
+        if group.parked or self._backlog:
+            self._promote(group)
         else:
             self._turn.release()
             if self._backlog and self._turn.acquire(False):
-                self._hand_on(crew)
+                self._promote(group)
 
-    # In threads of its own.
+    # In the dispatcher's own threads.
 
-    def _serve(self) -> None:
-        """Begin with the turn, and park when there is nothing to do."""
+    def _run_thread(self) -> None:
+        """Begin with the turn, and park whenever there is nothing to do."""
         while True:
-            self._work(None, self._own)
-            self._guard.acquire()
-            if not self._park(self._own):
+            self._run_jobs(None, self._own_group)
+            self._lock.acquire()
+            if not self._park(self._own_group):
                 return
 
     def _wake_watcher(self) -> None:
-        with self._guard:
-            self._asleep = False
-            self._alarm.set()
+        with self._lock:
+            self._is_watcher_asleep = False
+            self._watcher_event.set()
             if self._watcher is None:
                 watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
                 try:
                     watcher.start()
                     self._watcher = watcher
-                except RuntimeError:  # the system allows no more: the next request tries again
-                    self._asleep = True
+                except RuntimeError:  # the system allows no further thread: the next request tries again
+                    self._is_watcher_asleep = True
 
     def _watch(self) -> None:
-        """Look every few milliseconds what runs and what waits, for as long as something does."""
-        self.processor.join()
-        seen = calm = ticks = 0
-        some_wait = False
+        """Check every few milliseconds what runs and what waits, as long as anything does."""
+        self.processor.bind()
+        last_seen = idle_ticks = ticks = 0
+        has_queued = False
         running: Mapping[int, Job | None] = {}
-        while not self._closed:
+        while not self._is_closed:
             time.sleep(TICK_SECONDS)
-            if seen in self._current:
-                with self._guard:
-                    self._take_over(seen)
-            seen = self._runs
-            while self._long:
-                self._long.popleft().takes_long()
+            if last_seen in self._current:
+                with self._lock:
+                    self._demote(last_seen)
+            last_seen = self._run_count
+            while self._slow_jobs:
+                self._slow_jobs.popleft().on_slow()
             ticks += 1
-            if not ticks % _LONG_TICKS:
-                with self._guard:
-                    running = self._let_go_slow(running)
-                some_wait = self._end_waiting()
-            calm = 0 if self._current or some_wait or self._held or self._running else calm + 1
-            if calm > _CALM_TICKS:
-                self._alarm.clear()
-                self._asleep = True
-                if not (self._current or self._running or self._end_waiting() or self._long or self._closed):
-                    self._alarm.wait()
-                calm = 0
+            if not ticks % _QUEUE_TICKS:
+                with self._lock:
+                    running = self._mark_slow_jobs(running)
+                has_queued = self._expire_queued()
+            idle_ticks = 0 if self._current or has_queued or self._held or self._running else idle_ticks + 1
+            if idle_ticks > _IDLE_TICKS:
+                self._watcher_event.clear()
+                self._is_watcher_asleep = True
+                if not (self._current or self._running or self._expire_queued() or self._slow_jobs or self._is_closed):
+                    self._watcher_event.wait()
+                idle_ticks = 0
 
-    def _end_waiting(self) -> bool:
-        """Have those refused that have waited for too long; return whether any still waits."""
-        late = time.monotonic() - self._patience
-        with self._guard:
-            lanes = tuple(self.lanes.values())  # another thread may add one
-            queues = [queue for lane in lanes for queue in (lane.waiting, lane.waiting_beside) if queue]
-            for queue in queues:
-                for job in [each for each in queue if each.since < late and not each.begun]:
-                    queue.remove(job)
+    def _expire_queued(self) -> bool:
+        """Have jobs refused that waited for too long; return whether any still waits."""
+        expired_before = time.monotonic() - self._queue_timeout
+        with self._lock:
+            shares = tuple(self.shares.values())  # another thread may add one
+            queues = [jobs for share in shares for jobs in (share.queue, share.pool_queue) if jobs]
+            for jobs in queues:
+                for job in [each for each in jobs if each.queued_at < expired_before and not each.has_begun]:
+                    jobs.remove(job)
                     self._backlog.add(job)
             if self._backlog and self._turn.acquire(False):
-                self._hand_on(self._own)
+                self._promote(self._own_group)
         return bool(queues)

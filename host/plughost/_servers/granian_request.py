@@ -1,6 +1,6 @@
-"""Requests that granian received: made into environs, and their bodies gathered by callbacks.
+"""Requests that granian received: environs are made of them, and callbacks collect their bodies.
 
-A body that comes slowly holds no thread. Once a request is complete, the dispatcher has it answered.
+So a slow body holds no thread. Once a request is complete, the dispatcher runs it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from plughost._servers.answers import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, LONGEST_NUMBER, LONGEST_TARGET
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
-from plughost._servers.granian_response import Call, send_error
+from plughost._servers.granian_response import RequestJob, send_error
+from plughost._servers.responses import (
+    LINGER_BYTES,
+    LINGER_IDLE_SECONDS,
+    LINGER_SECONDS,
+    MAX_DIGITS,
+    MAX_TARGET_BYTES,
+)
 
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.granian_response import Later, Message, Watcher
-    from plughost._servers.work import Crew
+    from plughost._servers.granian_response import Future, Message, Watcher
+    from plughost._servers.work import ThreadGroup
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
@@ -31,24 +37,24 @@ _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
-class Requests:
+class ListenerRequests:
     """The requests of a listener; `address` is the name of the server in the environ, and its port."""
 
     def __init__(
         self,
         application: Application,
         dispatcher: Dispatcher,
-        crew: Crew,
+        group: ThreadGroup,
         options: EngineOptions,
         address: tuple[str, int],
     ) -> None:
-        self.calls: set[Call] = set()  # what is being answered
-        self.waiting: set[Body | Call] = set()  # what waits for its client
-        self.left: set[Address] = set()  # clients whose refused body nobody reads on: to be disconnected
-        self.draining = False  # whether HTTP/1.1 clients are to close their connection after the next response
+        self.in_flight: set[RequestJob] = set()
+        self.waiting: set[RequestBody | RequestJob] = set()  # those that wait for their clients
+        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
+        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
         self.application = application
         self.dispatcher = dispatcher
-        self.crew = crew  # the threads that receive them
+        self.group = group  # the threads that receive them
         self.options = options  # may be changed
         self._keys: dict[bytes, str] = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
         self._base: dict[str, Any] = {
@@ -65,49 +71,49 @@ class Requests:
         }
 
     def schedule(self, watcher: Watcher) -> None:
-        """Take a request, in the thread of granian that received it; what is raised here would be lost."""
+        """Accept a request, in the thread of granian that received it. An error raised here would be lost."""
         try:
             scope = watcher.scope
             environ, size, status = self._read(scope)
             if status:
                 send_error(watcher.proto, environ, status)
                 return
-            call = Call(self, environ, watcher, scope["client"])
-            del environ  # this thread may be parked below, for long
+            job = RequestJob(self, environ, watcher, scope["client"])
+            del environ  # which this thread, parked for long below, would keep alive
             if size == 0:
-                self.answer(call, BytesIO())
+                self.answer(job, BytesIO())
             elif size is not None and size > self.options.body_limit:
-                self.refuse_body(call, size)
+                self.refuse_body(job, size)
             else:
-                Body(self, call, size).wait()
+                RequestBody(self, job, size).wait()
         except BaseException:
             _LOGGER.exception("a request was not answered")
 
-    def answer(self, call: Call, body: IO[bytes]) -> None:
-        """Have a request answered that is complete; this thread may be parked for long then."""
+    def answer(self, job: RequestJob, body: IO[bytes]) -> None:
+        """Have a complete request answered; this thread may be parked for long meanwhile."""
         if self.application.timed:
-            call.environ[RECEIVED] = perf_counter()
-        call.body = call.environ["wsgi.input"] = body
-        self.calls.add(call)
+            job.environ[RECEIVED] = perf_counter()
+        job.body = job.environ["wsgi.input"] = body
+        self.in_flight.add(job)
         dispatcher = self.dispatcher
-        call.lane = dispatcher.lane(self.application.plugin_of(call.environ))
-        if not dispatcher.run_beside(call, call.environ["REQUEST_METHOD"], self.crew):
-            dispatcher.bring(call, self.crew)
+        job.share = dispatcher.share_of(self.application.plugin_of(job.environ))
+        if not dispatcher.run_in_pool(job, job.environ["REQUEST_METHOD"], self.group):
+            dispatcher.run_or_queue(job, self.group)
 
-    def refuse_body(self, call: Call, size: int) -> None:
-        """Have the application answer that the body is over the limit."""
-        call.environ["CONTENT_LENGTH"] = str(size)
-        call.leaves_body = True
-        self.answer(call, BytesIO())
+    def refuse_body(self, job: RequestJob, size: int) -> None:
+        """Have the application respond that the body is over the limit."""
+        job.environ["CONTENT_LENGTH"] = str(size)
+        job.has_unread_body = True
+        self.answer(job, BytesIO())
 
-    def drop_body(self, call: Call) -> None:
-        """Drop what comes of a body that was refused, now that this is answered."""
-        Leftover(self, call).wait()
+    def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body after its response."""
+        DiscardedBody(self, job).wait()
 
     def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:
-        """Return what a request says (PEP 3333), its body's length, if it tells, and the status that refuses it, or 0.
+        """Return the environ (PEP 3333), the declared length of the body, if any, and the status of a refusal, or 0.
 
-        What is ambiguous is refused (RFC 9112, 3.2 and 6.1).
+        Ambiguous requests are refused (RFC 9112, 3.2 and 6.1).
         """
         raw: bytes = scope["raw_path"]
         path = target = raw.decode("latin-1")
@@ -129,27 +135,27 @@ class Requests:
             "REMOTE_PORT": port,
         }
         keys = self._keys
-        twice = False
+        is_repeated = False
         for name, value in scope["headers"]:
             key = keys.get(name) or self._key(name)
             if key not in environ:
                 environ[key] = value.decode("latin-1")
             elif key in {"HTTP_HOST", "CONTENT_LENGTH"}:
-                twice = True
+                is_repeated = True
             elif key:
                 environ[key] += ("; " if key == "HTTP_COOKIE" else ", ") + value.decode("latin-1")
         environ.pop("", None)
         host = environ.get("HTTP_HOST")
-        # `*`, or an authority, neither of which names a resource here; or what is no URI (RFC 3986, 2), which query and
-        # path would read in different encodings; or too many hosts or lengths, or no host
-        if raw[:1] != b"/" or not target.isascii() or twice or not (host or version == "1"):
+        # `*` or an authority, which name no resource here; or not a URI (RFC 3986, 2), whose query and path would be
+        # decoded differently; or several hosts or lengths, or no host
+        if raw[:1] != b"/" or not target.isascii() or is_repeated or not (host or version == "1"):
             return environ, 0, 400
-        if len(target) > LONGEST_TARGET:
+        if len(target) > MAX_TARGET_BYTES:
             return environ, 0, 414
         if host == "":
             del environ["HTTP_HOST"]
         if "CONTENT_LENGTH" in environ or "HTTP_TRANSFER_ENCODING" in environ:
-            return environ, *_announced(environ)
+            return environ, *_declared_size(environ)
         return environ, None if version == "2" and method not in _BODILESS else 0, 0
 
     def _key(self, name: bytes) -> str:
@@ -160,123 +166,125 @@ class Requests:
         return key
 
 
-def _announced(environ: dict[str, Any]) -> tuple[int | None, int]:
-    """Return how long a body is that is announced, if it tells, and the status that refuses it, or 0."""
+def _declared_size(environ: dict[str, Any]) -> tuple[int | None, int]:
+    """Return the declared length of a body, if any, and the status that refuses the request, or 0."""
     declared = environ.get("CONTENT_LENGTH")
     coding = environ.pop("HTTP_TRANSFER_ENCODING", None)
     if declared is None:
         return None, 0 if coding == "chunked" else 400
-    if coding is not None or not (declared.isascii() and declared.isdigit()) or len(declared) > LONGEST_NUMBER:
+    if coding is not None or not (declared.isascii() and declared.isdigit()) or len(declared) > MAX_DIGITS:
         return 0, 400
     return int(declared), 0
 
 
-class Body:
-    """A body that is on its way; a slow one holds no thread."""
+class RequestBody:
+    """A body that is being received; a slow one holds no thread."""
 
-    def __init__(self, requests: Requests, call: Call, length: int | None = None) -> None:
+    def __init__(self, requests: ListenerRequests, job: RequestJob, declared_length: int | None = None) -> None:
         self.size = 0
-        self._is_http2 = call.environ["SERVER_PROTOCOL"] == "HTTP/2"
-        # There a body ends with its stream, whatever length was announced.
-        self._length = None if self._is_http2 else length
+        self._is_http2 = job.environ["SERVER_PROTOCOL"] == "HTTP/2"
+        # Over HTTP/2 a body ends with its stream, whatever length was declared.
+        self._declared_length = None if self._is_http2 else declared_length
         self._requests = requests
-        self._call = call
-        self._watcher = call.watcher
+        self._job = job
+        self._watcher = job.watcher
         self._file: IO[bytes] = BytesIO()
-        self._since = self.begun = time.monotonic()
-        self._later: Later | None = None
-        self._status = 408
+        self._last_received = self.started_at = time.monotonic()
+        self._future: Future | None = None
+        self._cancel_status = 408
 
     @property
     def client(self) -> str:
-        """The address of its client, which a trusted proxy tells."""
-        return self._requests.application.client_of(self._call.environ)
+        """The client's address, as a trusted proxy reports it if there is one."""
+        return self._requests.application.client_of(self._job.environ)
 
     def wait(self) -> None:
         """Wait for the next part."""
-        later = self._watcher.proto.receive()
-        if hasattr(later, "add_done_callback"):
+        future = self._watcher.proto.receive()
+        if hasattr(future, "add_done_callback"):
             self._requests.waiting.add(self)
-            self._later = later
-            later.add_done_callback(self._take)
+            self._future = future
+            future.add_done_callback(self._on_part)
         else:
-            self._end(400)  # the client has gone, and won't notice
+            self._finish(400)  # the client has gone, and won't notice
 
     def check(self, now: float) -> None:
-        """Give up where the client sends nothing, or too slowly."""
-        if self._requests.options.is_late(now, begun=self.begun, since=self._since, size=self.size):
-            self._give_up()
+        """Give up if the client sends nothing, or too slowly."""
+        if self._requests.options.is_overdue(
+            now, started_at=self.started_at, received_at=self._last_received, size=self.size
+        ):
+            self._cancel()
 
     def refuse(self) -> None:
-        """Give up, since bodies take too much memory."""
-        self._status = 503
-        self._give_up()
+        """Give up because bodies take too much memory."""
+        self._cancel_status = 503
+        self._cancel()
 
-    def _give_up(self) -> None:
-        later = self._later
-        if later is not None:
-            later.cancel()
+    def _cancel(self) -> None:
+        future = self._future
+        if future is not None:
+            future.cancel()
 
-    def _take(self, later: Later) -> None:
-        """Take a part, in a thread of granian."""
+    def _on_part(self, future: Future) -> None:
+        """Receive a part, in a thread of granian."""
         self._requests.waiting.discard(self)
-        self._later = None
+        self._future = None
         try:
-            self._add(later.result())
-        except CancelledError:  # by `_give_up`
-            self._end(self._status)
-        except BaseException:  # such as a full disk: what is raised here would be lost
+            self._append(future.result())
+        except CancelledError:  # by `_cancel`
+            self._finish(self._cancel_status)
+        except BaseException:  # such as a full disk: an error raised here would be lost
             _LOGGER.exception("a body was not received")
-            self._end(500)
+            self._finish(500)
 
-    def _add(self, message: Message) -> None:
-        """Keep a part; have the request answered with the last one."""
-        requests, call = self._requests, self._call
+    def _append(self, message: Message) -> None:
+        """Store a part; with the last one, have the request answered."""
+        requests, job = self._requests, self._job
         if message["type"] != "http.request":
-            self._end(400)  # chunks that are none
+            self._finish(400)  # malformed chunks
             return
         part = message["body"]
         self.size += len(part)
-        self._since = time.monotonic()
+        self._last_received = time.monotonic()
         if self.size > requests.options.body_limit:
             self._file.close()
-            requests.refuse_body(call, self.size)
+            requests.refuse_body(job, self.size)
             return
         if self.size > MEMORY_LIMIT and isinstance(self._file, BytesIO):
             memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115 - closed with the response
             self._file.write(memory.getvalue())
         self._file.write(part)
-        if message.get("more_body") and self.size != self._length:
+        if message.get("more_body") and self.size != self._declared_length:
             self.wait()
         else:
             self._file.seek(0)
-            call.body_ended = not message.get("more_body")
-            call.environ["CONTENT_LENGTH"] = str(self.size)
-            requests.answer(call, self._file)
+            job.body_ended = not message.get("more_body")
+            job.environ["CONTENT_LENGTH"] = str(self.size)
+            requests.answer(job, self._file)
 
-    def _end(self, status: int) -> None:
+    def _finish(self, status: int) -> None:
         self._file.close()
-        send_error(self._call.proto, self._call.environ, status)
+        send_error(self._job.proto, self._job.environ, status)
 
 
-class Leftover(Body):
-    """The rest of a refused body: dropped while it comes, lest the connection be reset before the answer was read."""
+class DiscardedBody(RequestBody):
+    """The rest of a refused body: discarded, so that no reset of the connection overtakes the response."""
 
     def check(self, now: float) -> None:
-        """Let the connection be closed where nothing comes, or it takes long."""
-        if now > self._since + LINGER_IDLE_SECONDS or now > self.begun + LINGER_SECONDS:
-            self._give_up()
+        """Give up if nothing arrives, or it takes long, so that the connection can be closed."""
+        if now > self._last_received + LINGER_IDLE_SECONDS or now > self.started_at + LINGER_SECONDS:
+            self._cancel()
 
-    def _add(self, message: Message) -> None:
+    def _append(self, message: Message) -> None:
         self.size += len(message.get("body", b""))
-        self._since = time.monotonic()
+        self._last_received = time.monotonic()
         if message.get("more_body") and self.size < LINGER_BYTES:
             self.wait()
         else:
-            self._end(0)
+            self._finish(0)
 
-    def _end(self, status: int) -> None:
+    def _finish(self, status: int) -> None:
         self._watcher.done()
         if not self._is_http2:
-            # A thread that is parked may hold what granian waits for before it closes.
-            self._requests.left.add(self._call.peer)
+            # granian may wait for an object that a parked thread holds before it closes the connection.
+            self._requests.to_disconnect.add(self._job.peer)

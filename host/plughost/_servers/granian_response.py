@@ -1,8 +1,8 @@
-"""A request that is answered through granian, in the turn of the dispatcher.
+"""A request that the dispatcher runs and granian sends the response of.
 
-A response of one part is sent in one go, but for a long one over HTTP/2, which its client may hold up. Any other goes
-on for as long as the client takes it; where it takes none, a callback brings the rest to the dispatcher once there is
-room again. So a slow reader holds no thread.
+A response of one part is sent at once, except a long one over HTTP/2, which the client may delay. Any other is sent as
+the client reads it; when it doesn't, a callback brings the rest back to the dispatcher once there is room again. So a
+slow reader holds no thread.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
-from plughost._servers.answers import KNOWN_FIELDS, SLICE, WINDOW, engine_error, raw_field, slices
 from plughost._servers.base import CutOffError, is_slow
+from plughost._servers.responses import FIELD_CACHE, HTTP2_WINDOW, SLICE, encode_field, engine_error, slices
 from plughost._servers.work import Job
 from plughost._waiting import Pause
 from plughost.http._fields import status_code
@@ -23,53 +23,53 @@ from plughost.http._fields import status_code
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.work import Crew
+    from plughost._servers.work import ThreadGroup
 
 Message = dict[str, Any]
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _SERVER: Final = (b"server", b"plughost")
-_WHOLE: Final = (list, tuple)
+_LIST_TYPES: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
-_WATCHING: Final = allocate_lock()  # around who begins to watch a client
-_TAIL: Final = 6  # the last one finds room when the client has made room for all before: granian holds five parts
+_WATCH_LOCK: Final = allocate_lock()  # so that only one thread begins to watch a client
+_TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
-class Requests(Protocol):
-    """What a call needs of the requests of its listener; see `granian_request.Requests`."""
+class ListenerContext(Protocol):
+    """What a request needs from its listener; see `granian_request.ListenerRequests`."""
 
     application: Application
     dispatcher: Dispatcher
-    crew: Crew
+    group: ThreadGroup
     options: EngineOptions
-    calls: set[Call]
+    in_flight: set[RequestJob]
     waiting: set[Any]
-    draining: bool
+    is_draining: bool
 
-    def drop_body(self, call: Call) -> None:
-        """Drop what comes of a body that was refused."""
+    def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body."""
 
 
-class Later(Protocol):
-    """What will come, or a sign that there is room again; a loop's future to granian."""
+class Future(Protocol):
+    """A future of granian's: for a message, or for room to send more."""
 
-    def add_done_callback(self, callback: Callable[[Later], object]) -> None:
-        """Have it told, in a thread of granian's pool."""
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        """Call a function once it is done, in a thread of granian's pool."""
 
     def result(self) -> Any:
-        """Return what came."""
+        """Return the message."""
 
     def cancel(self) -> bool:
-        """Wait for it no longer: the callback is called now."""
+        """Stop waiting: the callback is called now."""
 
 
-class Proto(Protocol):
-    """One request's way to and from its client."""
+class HTTPProtocol(Protocol):
+    """The channel to and from the client of one request."""
 
-    def receive(self) -> Later:
-        """Ask for the next part of the body, and after the last one for the news that the client has gone."""
+    def receive(self) -> Future:
+        """Request the next part of the body, or after the last one the message that the client has gone."""
 
-    def send(self, message: Message, /) -> Later | object:
+    def send(self, message: Message, /) -> Future | object:
         """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
 
 
@@ -78,33 +78,35 @@ class Watcher(Protocol):
 
     @property
     def scope(self) -> dict[str, Any]:
-        """What ASGI calls so, and `raw_path`."""
+        """The ASGI scope, and `raw_path`."""
 
     @property
-    def proto(self) -> Proto:
-        """Its way to and from the client."""
+    def proto(self) -> HTTPProtocol:
+        """The channel to and from the client."""
 
     def done(self) -> None:
-        """Be finished with it: a response that has no end yet is cut off, so that no client takes it for complete."""
+        """Release it; a response without its end is cut off, so that no client takes it for complete."""
 
 
-class Call(Job):
+class RequestJob(Job):
     """A request on its way through the application."""
 
-    leaves_body = False  # whether the body is not read, so that the connection can't be used again
-    body_ended = False  # whether granian has told the end of the body
+    has_unread_body = False  # so that the connection can't be used again
+    body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
-    _started = _gone = _watched = False
+    _is_started = _is_client_gone = _is_watched = False
     _parts: Iterator[bytes] | None = None
-    _close: Callable[[], object] | None = None
+    _close_body: Callable[[], object] | None = None
     _status = _sent = 0
-    _since = _waited = 0.0  # when it began to wait for its client, and how long it waited before
-    _watch: Later | None = None
-    _room: Later | None = None
-    _paused: Pause | None = None
+    _blocked_since = _blocked_seconds = 0.0  # when it began to wait for its client, and for how long it waited before
+    _disconnect_future: Future | None = None
+    _room: Future | None = None
+    _current_pause: Pause | None = None
 
-    def __init__(self, requests: Requests, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]) -> None:
+    def __init__(
+        self, requests: ListenerContext, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]
+    ) -> None:
         self._requests = requests
         self.environ = environ
         self.watcher = watcher
@@ -121,21 +123,21 @@ class Call(Job):
         return bool(self.environ["SERVER_PROTOCOL"] == "HTTP/2")
 
     def run(self) -> None:
-        """Call the application, or go on with its response."""
-        if self.begun:
-            self._go_on()
+        """Call the application, or continue its response."""
+        if self.has_begun:
+            self._send_parts()
         else:
-            self._call(self._requests.application)
+            self._call_application(self._requests.application)
 
     def refuse(self) -> None:
-        """Answer that the plugin has too much to do."""
-        self._call(self._requests.application.refuse)
+        """Respond that the plugin has too much to do."""
+        self._call_application(self._requests.application.refuse)
 
-    def takes_long(self) -> None:
-        """Have granian look whether a request waits.
+    def on_slow(self) -> None:
+        """Have granian check whether a request waits for a thread.
 
-        It starts a thread for one that no thread is free for. But where it comes while the only free thread takes
-        another one, granian counts that thread as free, and looks again with the next thing to do: here is one.
+        It starts a thread for a request when none is free. But if one arrives while the only free thread takes another,
+        granian counts that thread as free, and checks again only at the next event: this makes one.
         """
         with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
             if self.body_ended:
@@ -143,59 +145,59 @@ class Call(Job):
             else:
                 self._watch_client()
 
-    def _call(self, application: Callable[..., Iterable[bytes]]) -> None:
+    def _call_application(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
             body = application(self.environ, self._start_response)
-            if type(body) in _WHOLE and not self._started:
+            if type(body) in _LIST_TYPES and not self._is_started:
                 whole = body[0] if len(body) == 1 else b"".join(body)  # type: ignore[index, arg-type] # a list
-                if len(whole) <= WINDOW or not self._is_http2:
-                    self._end(whole)
+                if len(whole) <= HTTP2_WINDOW or not self._is_http2:
+                    self._finish(whole)
                     return
                 body = [whole]
-            self._close = getattr(body, "close", None)
+            self._close_body = getattr(body, "close", None)
             self._parts = slices(body, _TAIL, self._headers if self._status else ()) if self._is_http2 else slices(body)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: an application cannot end the thread
             self._fail(error)
             return
-        self.begun = True
-        self._go_on()
+        self.has_begun = True
+        self._send_parts()
 
     def _start_response(
         self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
     ) -> Callable[[bytes], object]:
         if exc_info:
-            if self._started:
+            if self._is_started:
                 raise exc_info[1]
         elif self._status:
             raise AssertionError("start_response was called twice without exc_info")
-        code, known = status_code(status), KNOWN_FIELDS.get
-        self._headers = [known(field) or raw_field(field) for field in headers]
+        code, known = status_code(status), FIELD_CACHE.get
+        self._headers = [known(field) or encode_field(field) for field in headers]
         self._status = code
         return self._send_part
 
-    def _go_on(self) -> None:
-        """Send what the application makes for as long as the client takes it, and nobody else waits."""
+    def _send_parts(self) -> None:
+        """Send the application's parts while the client reads them and nobody else waits."""
         requests = self._requests
         try:
             for part in self._parts or ():
-                if self._gone:
+                if self._is_client_gone:
                     break
                 if not part:
                     if type(part) is Pause:
-                        self._rest(part)
+                        self._suspend(part)
                         return
                     continue
-                if not self._started and self._is_whole(part):
-                    self._end(part)
+                if not self._is_started and self._is_whole(part):
+                    self._finish(part)
                     return
                 room = self._send_part(part)
                 if room is not None:
-                    self._pause(room)
+                    self._wait_for_room(room)
                     return
-                if requests.dispatcher.is_awaited(self.lane):
-                    requests.dispatcher.leave(self)
+                if requests.dispatcher.is_contended(self.share):
+                    requests.dispatcher.submit(self)
                     return
-            self._end(b"")
+            self._finish(b"")
         except BaseException as error:  # noqa: BLE001 - see `_call`
             self._fail(error)
 
@@ -205,168 +207,168 @@ class Call(Job):
             raise AssertionError("the application wrote more than its Content-Length")
         return is_whole
 
-    def _send_part(self, part: bytes) -> Later | None:
-        """Send a part; return what tells when there is room for another, where there is none at the moment.
+    def _send_part(self, part: bytes) -> Future | None:
+        """Send a part; return a future for room to send more if there is none now.
 
-        Through `write` of PEP 3333 parts go out without waiting for the client: who writes can't be interrupted.
+        Parts written through `write` of PEP 3333 don't wait for the client, because their writer can't be interrupted.
         """
-        if not self._started:
-            self._start()
+        if not self._is_started:
+            self._send_head()
             self._watch_client()
         self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
-        return cast("Later", room) if hasattr(room, "add_done_callback") else None
+        return cast("Future", room) if hasattr(room, "add_done_callback") else None
 
-    def _start(self) -> None:
+    def _send_head(self) -> None:
         if not self._status:
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.leaves_body or self._requests.draining) and not self._is_http2:
+        if (self.has_unread_body or self._requests.is_draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
-        self._started = True
+        self._is_started = True
 
-    def _end(self, last: bytes) -> None:
+    def _finish(self, last: bytes) -> None:
         """Close the application's iterable, then send the end."""
-        if self.begun:
-            self._close_parts()
-        if not self._gone:
-            if not self._started:
-                self._start()
+        if self.has_begun:
+            self._end_body()
+        if not self._is_client_gone:
+            if not self._is_started:
+                self._send_head()
             self.proto.send({"type": "http.response.body", "body": last})
         self._release()
 
-    def _close_parts(self) -> None:
-        close, self._close, self._parts = self._close, None, None
+    def _end_body(self) -> None:
+        close, self._close_body, self._parts = self._close_body, None, None
         if close is not None:
             close()
 
     def _fail(self, error: BaseException) -> None:
-        """Answer 500, or leave a response without an end."""
+        """Respond 500, or cut off a response that has begun."""
         method, path = self.environ["REQUEST_METHOD"], self.environ["PATH_INFO"]
         if not isinstance(error, CutOffError):
             _LOGGER.error("the application failed on %s %s", method, path, exc_info=error)
         try:
-            self._close_parts()
+            self._end_body()
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
-        if not self._started:
-            send_error(self.proto, self.environ, 500, close=self.leaves_body or self._requests.draining)
+        if not self._is_started:
+            send_error(self.proto, self.environ, 500, close=self.has_unread_body or self._requests.is_draining)
         self._release()
 
     def _release(self) -> None:
-        """Let go of what ends with the request; granian cuts a response off that has no end."""
-        self._requests.calls.discard(self)
+        """Release what ends with the request; granian cuts off a response without an end."""
+        self._requests.in_flight.discard(self)
         if self.body is not None:
             self.body.close()
-        if self._watch is not None:
-            self._watch.cancel()
-        if self.leaves_body:
-            self._requests.drop_body(self)
+        if self._disconnect_future is not None:
+            self._disconnect_future.cancel()
+        if self.has_unread_body:
+            self._requests.discard_body(self)
         else:
             self.watcher.done()
-        # These keep granian's threads and what was swapped out alive; and a parked thread or a traceback may keep this.
+        # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
         del self.proto, self.watcher, self.environ
 
-    # While the application has nothing to send.
+    # While the application pauses.
 
-    def _rest(self, pause: Pause) -> None:
-        """Let go of the body until it goes on, which may be at once: in another thread, when this has returned."""
+    def _suspend(self, pause: Pause) -> None:
+        """Suspend the body until its pause ends, perhaps at once, in another thread."""
         self._requests.waiting.add(self)
-        self._paused = pause
-        if self._gone:
+        self._current_pause = pause
+        if self._is_client_gone:
             pause.ready()
-        pause.wait(self._proceed)
+        pause.wait(self._resume_body)
 
-    def _proceed(self) -> None:
+    def _resume_body(self) -> None:
         self._requests.waiting.discard(self)
-        self._paused = None
-        self._requests.dispatcher.leave(self)
+        self._current_pause = None
+        self._requests.dispatcher.submit(self)
 
-    # While the client takes its time.
+    # While the client is slow.
 
     @property
     def is_stuck(self) -> bool:
-        """Whether no slice went out for long: the client takes nothing, or so little that only its connection tells."""
-        return self._room is not None and time.monotonic() > self._since + self._requests.options.idle_timeout
+        """Whether no slice was sent for long: the client reads nothing, or so little that only its connection tells."""
+        return self._room is not None and time.monotonic() > self._blocked_since + self._requests.options.idle_timeout
 
-    def _pause(self, room: Later) -> None:
+    def _wait_for_room(self, room: Future) -> None:
         here = [self]
-        self._since = time.monotonic()
+        self._blocked_since = time.monotonic()
         self._room = room
         self._requests.waiting.add(self)
-        room.add_done_callback(lambda _: self._resume(here))
+        room.add_done_callback(lambda _: self._on_room(here))
         here.clear()
 
-    def _resume(self, here: list[Call]) -> None:
-        """Go on; in a thread of granian, or here at once, where the client was faster."""
+    def _on_room(self, here: list[RequestJob]) -> None:
+        """Continue, in a thread of granian, or in this one if the client was faster."""
         requests = self._requests
         requests.waiting.discard(self)
         self._room = None
-        self._waited += time.monotonic() - self._since
-        if here or self._gone:  # this may be the thread that answers, or gave up
-            requests.dispatcher.leave(self)
+        self._blocked_seconds += time.monotonic() - self._blocked_since
+        if here or self._is_client_gone:  # this may be the thread that sends the response, or abandons it
+            requests.dispatcher.submit(self)
         else:
-            requests.dispatcher.bring(self, requests.crew)
+            requests.dispatcher.run_or_queue(self, requests.group)
 
     def check(self, now: float) -> None:
-        """Give up where the client takes too little. Let a body go on whose pause is over."""
-        paused = self._paused
+        """Give up if the client reads too slowly. Resume a body whose pause is over."""
+        paused = self._current_pause
         if paused is not None and now > paused.until:
             paused.ready()
-        now -= self._since
-        # At the least rate a slice goes out in time, however much went before. A busy HTTP/2 connection tells nothing.
-        if self._room is not None and (is_slow(self._waited + now, self._sent) or is_slow(now, SLICE)):
-            self.give_up()
+        now -= self._blocked_since
+        # Each slice must be sent at the minimum rate, however fast others were. A busy HTTP/2 connection tells nothing.
+        if self._room is not None and (is_slow(self._blocked_seconds + now, self._sent) or is_slow(now, SLICE)):
+            self.abandon()
 
-    def give_up(self) -> None:
-        """Make no more of it."""
+    def abandon(self) -> None:
+        """Stop sending the response."""
         room = self._room
         if room is not None:
-            self._gone = True
+            self._is_client_gone = True
             room.cancel()
 
     def _watch_client(self) -> None:
-        """Notice that the client goes away; a body that is left tells by itself.
+        """Notice that the client goes away; for an unread body, `DiscardedBody` does.
 
-        Before the end of the body, granian tells one of two who ask at once that the client has gone, which it hasn't.
+        If two ask at once before the body has ended, granian wrongly tells one of them that the client has gone.
         """
-        with _WATCHING:
-            watched, self._watched = self._watched, True
-        if not (watched or self.leaves_body):
-            self._listen()
+        with _WATCH_LOCK:
+            watched, self._is_watched = self._is_watched, True
+        if not (watched or self.has_unread_body):
+            self._await_disconnect()
 
-    def _listen(self) -> None:
-        watch = self.proto.receive()
-        if hasattr(watch, "add_done_callback"):
-            self._watch = watch
-            watch.add_done_callback(self._noticed)
-        else:  # it had gone before, as granian told who asked first
-            self._lose()
+    def _await_disconnect(self) -> None:
+        future = self.proto.receive()
+        if hasattr(future, "add_done_callback"):
+            self._disconnect_future = future
+            future.add_done_callback(self._on_message)
+        else:  # the client had gone before, as granian reported at first
+            self._on_disconnect()
 
-    def _lose(self) -> None:
-        self._gone = True
-        paused = self._paused
+    def _on_disconnect(self) -> None:
+        self._is_client_gone = True
+        paused = self._current_pause
         if paused is not None:
             paused.ready()
 
-    def _noticed(self, watch: Later) -> None:
-        """Look what granian tells; in a thread of its own."""
-        self._watch = None
+    def _on_message(self, future: Future) -> None:
+        """Handle granian's message, in a thread of its pool."""
+        self._disconnect_future = None
         with contextlib.suppress(BaseException):  # cancelled with the response
-            message = watch.result()
+            message = future.result()
             if message["type"] == "http.disconnect":
-                self._lose()
-            else:  # the end of a body that is not there, or at least not awaited
+                self._on_disconnect()
+            else:  # the end of a body that is missing, or that nobody reads
                 self.body_ended = not message.get("more_body")
-                self._listen()
+                self._await_disconnect()
 
 
-def send_error(proto: Proto, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
-    """Answer what the application doesn't; `close` where the connection can't be used again."""
+def send_error(proto: HTTPProtocol, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
+    """Send an error response; `close` if the connection can't be used again."""
     _, headers, body = engine_error(status, environ.get("HTTP_X_REQUEST_ID", ""))
-    raw = [*map(raw_field, headers), _SERVER]
+    raw = [*map(encode_field, headers), _SERVER]
     if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
         raw.append(_CLOSE)
     proto.send({"type": "http.response.start", "status": status, "headers": raw})

@@ -1,7 +1,7 @@
-"""granian's worker, in this process and without an event loop: what of granian isn't public is used here alone.
+"""granian's worker, in this process and without an event loop. Only this module uses what granian doesn't publish.
 
-granian receives requests in Rust, and calls a scheduler for each one in a Python thread of its own pool. The one here
-calls a function right there. tests/engines/test_granian_worker.py holds each thing relied on.
+granian receives requests in Rust, and calls a scheduler for each one in a Python thread of its own pool. The scheduler
+here calls a function right there. tests/engines/test_granian_worker.py checks each behaviour relied on.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.connections import BACKLOG, knock, wait_until_accepted
-from plughost._servers.native_threads import call_named, when_tasks_ended
+from plughost._servers.connections import BACKLOG, connect_once, wait_until_accepted
+from plughost._servers.native_threads import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
-_IDLE_SECONDS: Final = 30  # after which a thread of granian's pool that receives nothing ends, but for the first
-_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it counts on so much
+_IDLE_SECONDS: Final = 30  # after which an idle thread of granian's pool ends, except the first
+_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it relies on this size
 
 
-class _Now:
-    """Stands for an event loop: what is to be called soon is called now."""
+class _ImmediateLoop:
+    """Stands in for an event loop: it runs callbacks at once."""
 
     def call_soon(self, callback: Callable[..., object], *args: object, context: object = None) -> None:
         callback(*args)
@@ -44,10 +44,10 @@ class _Now:
 class _Scheduler(CallbackScheduler):
     """Calls a function for each request, in the thread that received it."""
 
-    def __new__(cls, loop: _Now, schedule: Callable[[Watcher], None]) -> Self:
+    def __new__(cls, loop: _ImmediateLoop, schedule: Callable[[Watcher], None]) -> Self:
         return super().__new__(cls, loop, schedule, None, None, None)  # type: ignore[call-arg]  # granian leaves it untyped
 
-    def __init__(self, loop: _Now, schedule: Callable[[Watcher], None]) -> None:
+    def __init__(self, loop: _ImmediateLoop, schedule: Callable[[Watcher], None]) -> None:
         self._schedule_fn = schedule
 
 
@@ -71,15 +71,15 @@ class GranianWorker:
         Raises:
             OSError: It cannot be read, or does not fit its key.
         """
-        secured: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
+        tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
         if tls is not None:
             tls.check(options.client_ca)
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
-            secured = (True, *files, tls.password, oldest, clients, [], clients is not None)
+            tls_args = (True, *files, tls.password, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
-        self._nobodys = -1
+        self._idle_descriptor = -1
         self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
@@ -88,63 +88,63 @@ class GranianWorker:
             arguments = arguments[:2]
         self._signal = WorkerSignal()
         http1 = HTTP1Settings(header_read_timeout=options.idle_timeout * 1000, max_buffer_size=_HTTP1_BUFFER)
-        # Milliseconds, and seconds. Pings shed dead peers; sooner ones would keep idle peers from looking idle.
+        # Milliseconds, and seconds. Pings detect dead peers; more frequent ones would make idle peers look active.
         http2 = HTTP2Settings(
             keep_alive_interval=options.idle_timeout * 2000, keep_alive_timeout=20, max_headers_size=_HEADER_BYTES
         )
         where, pool = (None, SocketHolder(*arguments)), (1, 1, threads, _IDLE_SECONDS)
         http: tuple[Any, ...] = ("auto", http1, http2, False, None)
-        self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *secured, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
+        self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *tls_args, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
 
-    def start(self, schedule: Callable[[Watcher], None], place: Callable[[], object]) -> None:
+    def start(self, schedule: Callable[[Watcher], None], bind: Callable[[], object]) -> None:
         """Serve from now on; return once connections are accepted.
 
         granian reads its descriptor in a thread of its own. `pause` before that would leave it deaf for good.
 
         Args:
             schedule: Called for each request, in a thread of granian's pool. What it raises is lost.
-            place: Called in the thread that granian's own inherit from.
+            bind: Called in the thread that granian's own inherit from, to choose their processors.
 
         Raises:
             BaseException: granian panics, at a key that it doesn't know.
         """
         os.environ.setdefault("RUST_MIN_STACK", str(_STACK_BYTES))
-        loop = _Now()
+        loop = _ImmediateLoop()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
-        with socket.create_server(("127.0.0.1", 0), backlog=0) as nobodys:
-            self._signal.add_cb(partial(when_tasks_ended, call_named(self.name, serve, place), self.ended.set))
-            nobodys.setblocking(False)
-            self._nobodys = nobodys.detach()
-        knock(self._listening)
+        with socket.create_server(("127.0.0.1", 0), backlog=0) as idle_socket:
+            self._signal.add_cb(partial(call_when_idle, call_in_named_thread(self.name, serve, bind), self.ended.set))
+            idle_socket.setblocking(False)
+            self._idle_descriptor = idle_socket.detach()
+        connect_once(self._listening)
         wait_until_accepted(self._listening)
 
     def pause(self) -> None:
-        """Accept no more, and leave the port and the connections alone.
+        """Accept no more connections; leave the port and the connections alone.
 
-        granian's descriptor is made to name a socket that nobody connects to, whose other one is free for others then.
+        granian's descriptor is replaced by that of a socket that nobody connects to.
         """
-        if self._nobodys >= 0:
-            os.dup2(self._nobodys, self._descriptor, inheritable=False)
-            os.close(self._nobodys)
-            self._nobodys = -1
+        if self._idle_descriptor >= 0:
+            os.dup2(self._idle_descriptor, self._descriptor, inheritable=False)
+            os.close(self._idle_descriptor)
+            self._idle_descriptor = -1
 
     def resume(self) -> None:
-        """Accept again, or raise OSError where no descriptor is left.
+        """Accept again, or raise OSError if no descriptor is left.
 
-        granian looks for those that came meanwhile when the next one comes, so one does.
+        granian notices connections that arrived meanwhile only when the next one arrives, so one is made.
         """
-        if self._nobodys >= 0:
+        if self._idle_descriptor >= 0:
             return
-        self._nobodys = os.dup(self._descriptor)
+        self._idle_descriptor = os.dup(self._descriptor)
         os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
-        knock(self._listening)
+        connect_once(self._listening)
 
-    def refuse(self) -> None:
-        """Close the port, which the last descriptor that names it does, and leave the connections alone."""
+    def close_port(self) -> None:
+        """Close the port, by closing the last descriptor of its socket; leave the connections alone."""
         self.pause()
         with contextlib.suppress(OSError):
             self._listening.close()
 
     def stop(self) -> None:
-        """Let idle connections go, and end when the others have; `ended` tells."""
+        """Close idle connections, and end when the others are closed; then `ended` is set."""
         self._signal.set()

@@ -1,14 +1,15 @@
 """One processor for the threads that answer requests.
 
-Only one thread of a process runs Python at a time. Where they take turns on several processors, each turn wakes another
-processor and begins with a cold cache, which takes longer than most requests do. So these threads share one processor.
-One with a slow request leaves it, as do jobs: what computes for long without the interpreter's lock must not be in the
-way of others. An engine's native threads avoid it: there, they would interrupt whoever runs Python.
+Only one thread of a process runs Python at a time. If they took turns on several processors, each turn would wake
+another processor and begin with a cold cache, which takes longer than most requests. So these threads share one
+processor. A slow request leaves it, and so do jobs: code that computes for long without the GIL must not delay the
+others. An engine's native threads avoid it, because there they would interrupt the thread that runs Python.
 
-So do devices, and what waits for them: a database of this machine wakes where its disk interrupts. A create took twice
-as long there. So the processor is one of the half that devices have interrupted the least.
+Device interrupts delay it, too, and so do processes that wait for devices: a database on this machine wakes where its
+disk interrupts. A create took twice as long there. So the processor is one of the half with the fewest interrupts.
 
-The main thread is never bound, so its mask says which processors are allowed. Elsewhere than on Linux, nothing is done.
+The main thread is never bound, so its mask tells which processors are allowed. On other systems than Linux, nothing is
+done.
 """
 
 from __future__ import annotations
@@ -23,56 +24,56 @@ from pathlib import Path
 
 
 class Processor:
-    """The processor that some threads share, or none: chosen at random, for several hosts would choose the same."""
+    """The processor that some threads share, if any. Chosen at random: several hosts would choose the same."""
 
     def __init__(self, *, shared: bool) -> None:
-        self._ours: int | None = None
+        self._number: int | None = None
         if shared and sys.platform == "linux":
-            told = ""
+            interrupts = ""
             with contextlib.suppress(OSError):
-                told = Path("/proc/interrupts").read_text(encoding="ascii", errors="replace")
-            self._ours = random.choice(quiet(os.sched_getaffinity(os.getpid()), told))  # noqa: S311 - no secret  # nosec B311
+                interrupts = Path("/proc/interrupts").read_text(encoding="ascii", errors="replace")
+            self._number = random.choice(least_interrupted(os.sched_getaffinity(os.getpid()), interrupts))  # noqa: S311 - no secret  # nosec B311
 
-    def join(self) -> None:
+    def bind(self) -> None:
         """Bind this thread to the shared processor."""
-        self._bind(lambda allowed, ours: {ours})
+        self._set_affinity(lambda allowed, number: {number})
 
-    def leave(self, thread: int = 0) -> None:
-        """Let a thread run on every processor that the process may use: this one, or that of a native id."""
-        self._bind(lambda allowed, ours: allowed, thread)
+    def unbind(self, thread: int = 0) -> None:
+        """Let a thread run on every processor of the process: this one, or that of a native id."""
+        self._set_affinity(lambda allowed, number: allowed, thread)
 
     def avoid(self) -> None:
-        """Keep this thread, and what it starts, off the shared processor, if there is another."""
-        self._bind(lambda allowed, ours: allowed - {ours} or allowed)
+        """Keep this thread, and those it starts, off the shared processor, if there is another."""
+        self._set_affinity(lambda allowed, number: allowed - {number} or allowed)
 
     @contextmanager
-    def left(self) -> Iterator[None]:
-        """Let this thread, and what it starts, run on every processor during a block."""
-        self.leave()
+    def unbound(self) -> Iterator[None]:
+        """Let this thread, and those it starts, run on every processor during a block."""
+        self.unbind()
         try:
             yield
         finally:
-            self.join()
+            self.bind()
 
-    def _bind(self, choose: Callable[[set[int], int], set[int]], thread: int = 0) -> None:
-        if self._ours is not None and sys.platform == "linux":
+    def _set_affinity(self, choose: Callable[[set[int], int], set[int]], thread: int = 0) -> None:
+        if self._number is not None and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 allowed = os.sched_getaffinity(os.getpid())
-                ours = self._ours if self._ours in allowed else min(allowed)
-                os.sched_setaffinity(thread, choose(allowed, ours))
+                number = self._number if self._number in allowed else min(allowed)
+                os.sched_setaffinity(thread, choose(allowed, number))
 
 
-def quiet(allowed: Collection[int], told: str) -> list[int]:
-    """Return the half of some processors that devices have interrupted the least, as `/proc/interrupts` told.
+def least_interrupted(allowed: Collection[int], interrupts: str) -> list[int]:
+    """Return the half of the allowed processors with the fewest device interrupts, according to `/proc/interrupts`.
 
-    Where that is empty, all are alike.
+    Return all of them if `interrupts` is empty.
     """
     counts = dict.fromkeys(sorted(allowed), 0)
-    heading, *lines = told.splitlines() or [""]
+    heading, *lines = interrupts.splitlines() or [""]
     numbers = [int(name.removeprefix("CPU")) for name in heading.split()]
     for kind, *fields in map(str.split, lines):
-        if kind[:-1].isdigit():  # the others are the system's own, such as its timer
-            for number, count in zip(numbers, fields, strict=False):
-                if number in counts:
-                    counts[number] += int(count)
-    return sorted(counts, key=counts.__getitem__)[: (len(counts) + 1) // 2] if told else list(counts)
+        if kind[:-1].isdigit():  # the others are not from devices, such as the timer's
+            for processor, count in zip(numbers, fields, strict=False):
+                if processor in counts:
+                    counts[processor] += int(count)
+    return sorted(counts, key=counts.__getitem__)[: (len(counts) + 1) // 2] if interrupts else list(counts)

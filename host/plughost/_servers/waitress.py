@@ -1,9 +1,8 @@
-"""The engine for plain HTTP/1.1 in pure Python: waitress, with requests answered by the threads of the dispatcher.
+"""The engine for plain HTTP/1.1 in pure Python: waitress, with requests run by the dispatcher's threads.
 
-waitress's own loop moves the bytes, `Parser` reads a request, the dispatcher calls `Answer.run` in the thread of the
-loop, or in one of its own where that waits for a store, and waitress's own channel and task write the response. When a
-request takes long, another thread goes on with the loop. What is changed here: refused bodies, connections that stay,
-and the drain.
+waitress's own loop does the I/O, `Parser` parses a request, and waitress's own channel and task write the response. The
+dispatcher calls `ChannelJob.run` in the thread of the loop, or in the blocking pool. When a request takes long, another
+thread takes over the loop. Changed here: refused bodies, connections that stay open, and the drain.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from waitress import wasyncore
 from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
-from plughost._servers.base import MEMORY_LIMIT, Crowding, giving_way
+from plughost._servers.base import MEMORY_LIMIT, OverloadLog, excess_bodies
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
-from plughost._servers.waitress_channel import AHEAD_BYTES, Answer, Channel
-from plughost._servers.waitress_messages import TASK, Parts
+from plughost._servers.waitress_channel import SEND_AHEAD_BYTES, Channel, ChannelJob
+from plughost._servers.waitress_messages import TASK, ResumableBody
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse
@@ -37,93 +36,95 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.waitress_messages import Task
-    from plughost._servers.work import Crew, Job
+    from plughost._servers.work import Job, ThreadGroup
 
-_RECEIVERS: Final = 4  # threads of a listener, one of which moves the bytes
-_QUIET_SECONDS: Final = 1.0  # for how long an idle connection stays open while draining: a request may be on its way
+_RECEIVERS: Final = 4  # threads of a listener, one of which runs the loop
+_QUIET_SECONDS: Final = 1.0  # for which an idle connection stays open in a drain: a request may be on its way
 _STALLED_SECONDS: Final = 2.0
-_LOOK_SECONDS: Final = 0.25
-_END_SECONDS: Final = 2.0
-_WHOLE: Final = (list, tuple)
-_WAKING: Final = threading.RLock()  # around waking a loop, and closing what wakes it: its descriptor is free then
+_MAINTENANCE_SECONDS: Final = 0.25
+_STOP_SECONDS: Final = 2.0
+_LIST_TYPES: Final = (list, tuple)
+_TRIGGER_LOCK: Final = threading.RLock()  # so that no closed trigger is written to: its descriptor may be reused
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
-    """waitress's server; it is cared for and can be drained."""
+    """waitress's server, with maintenance of connections and a drain."""
 
     channel_class = Channel
-    draining = False  # whether it is to end
-    crew: Crew
+    is_draining = False
+    group: ThreadGroup
     active_channels: dict[int, Channel]
-    _care = 0.0
-    _look = 0.0  # how often connections are looked at
-    _turning = 0  # the thread that moves bytes at the moment
-    _complete: list[Job]  # what it found
+    _next_maintenance = 0.0
+    _maintenance_interval = 0.0  # seconds
+    _loop_thread = 0  # id of the thread that runs the loop; 0 if none does
+    _complete_jobs: list[Job]  # found in this iteration
 
     def add_task(self, channel: Channel) -> None:
-        """Have the next request of a connection answered in the dispatcher's turn."""
+        """Have the next request of a connection run by the dispatcher."""
         request, application = channel.requests[0], self.adj.application
         if application.timed:
-            request.complete_at = perf_counter()
+            request.completed_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
-        answer = Answer(channel, dispatcher.lane(plugin))
-        if request.error or not dispatcher.run_beside(answer, request.command):
-            self.leave(answer)
+        job = ChannelJob(channel, dispatcher.share_of(plugin))
+        if request.error or not dispatcher.run_in_pool(job, request.command):
+            self.submit(job)
 
-    def leave(self, job: Job) -> None:
-        """Have a job done: by whoever moves bytes, where that is this thread."""
-        if self._turning == get_ident():
-            self._complete.append(job)
+    def submit(self, job: Job) -> None:
+        """Have a job run: by the thread of the loop if that is this one, else by the dispatcher."""
+        if self._loop_thread == get_ident():
+            self._complete_jobs.append(job)
         else:
-            self.task_dispatcher.leave(job)
+            self.task_dispatcher.submit(job)
 
     def pull_trigger(self) -> None:
-        """Let the thread that moves bytes look again at what there is to move; one that begins to will see it."""
-        with _WAKING:
-            if self._turning:
+        """Wake the loop if a thread runs it; a thread that enters it later sees the change anyway."""
+        with _TRIGGER_LOCK:
+            if self._loop_thread:
                 super().pull_trigger()
 
-    def turn(self) -> list[Job]:
-        """Move what bytes can be moved, once, and return what is to be done; wait until the next look at most."""
+    def run_loop_once(self) -> list[Job]:
+        """Run one iteration of the loop, and return the jobs ready; wait until the next maintenance at most."""
         complete: list[Job] = []
-        self._complete = complete
-        self._turning = get_ident()
+        self._complete_jobs = complete
+        self._loop_thread = get_ident()
         try:
-            wasyncore.loop(self._look, use_poll=True, map=self._map, count=1)
+            wasyncore.loop(self._maintenance_interval, use_poll=True, map=self._map, count=1)
             now = time.monotonic()
-            if now > self._care:
-                self._take_care(now)
-                self._care = now + self._look
+            if now > self._next_maintenance:
+                self._maintain(now)
+                self._next_maintenance = now + self._maintenance_interval
         except Exception:
             _LOGGER.exception("a turn of the loop failed")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_MAINTENANCE_SECONDS)
         finally:
-            self._turning = 0
+            self._loop_thread = 0
         return complete
 
-    def _take_care(self, now: float) -> None:
-        """Close connections that keep the server waiting; at the limit, also idle ones of whoever holds most."""
-        self.accepting = not self.draining
-        options, crowded = self.adj.options, self.adj.options.crowded_seconds
-        self._look = min(_LOOK_SECONDS, options.idle_timeout / 4, crowded if self.in_connection_overflow else math.inf)
+    def _maintain(self, now: float) -> None:
+        """Close connections of slow clients; at the limit, also idle ones of the client that holds most."""
+        self.accepting = not self.is_draining
+        options, interval = self.adj.options, self.adj.options.eviction_interval
+        self._maintenance_interval = min(
+            _MAINTENANCE_SECONDS, options.idle_timeout / 4, interval if self.in_connection_overflow else math.inf
+        )
         for channel in list(self.active_channels.values()):
-            channel.look(now)
-            if channel.overdue(now):
-                channel.handle_close()  # `will_close` would wait until the client takes something
-            elif channel.arriving:
-                born, since = channel.request.born, channel.last_activity
-                if options.is_late(now, begun=born, since=since, size=channel.size):
+            channel.resume_if_ready(now)
+            if channel.is_overdue(now):
+                channel.handle_close()  # `will_close` would wait until the client reads
+            elif channel.is_receiving:
+                started_at, last_received = channel.request.started_at, channel.last_activity
+                if options.is_overdue(now, started_at=started_at, received_at=last_received, size=channel.size):
                     channel.refuse(408)
-        arriving = [each for each in self.active_channels.values() if each.arriving]
-        for channel in giving_way(sorted(arriving, key=lambda each: each.request.born), options.body_memory):
+        receiving = [each for each in self.active_channels.values() if each.is_receiving]
+        for channel in excess_bodies(sorted(receiving, key=lambda each: each.request.started_at), options.body_memory):
             channel.refuse(503)
         if self.in_connection_overflow:
-            most, _ = Counter(each.addr[0] for each in self.active_channels.values()).most_common(1)[0]
-            idle = [each for each in self.active_channels.values() if each.addr[0] == most and not each.busy()]
+            busiest, _ = Counter(each.addr[0] for each in self.active_channels.values()).most_common(1)[0]
+            idle = [each for each in self.active_channels.values() if each.addr[0] == busiest and not each.is_busy()]
             for channel in sorted(idle, key=lambda each: each.last_activity)[: self.adj.connection_limit // 2]:
-                if now - channel.last_activity > crowded:
+                if now - channel.last_activity > interval:
                     channel.handle_close()
 
     def readable(self) -> bool:
@@ -131,31 +132,31 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if self.accepting:
             self.in_connection_overflow = len(self._map) >= self.adj.connection_limit
             if self.in_connection_overflow:
-                self.adj.crowding.note(self.adj.port, out_of_files=False)
+                self.adj.overload_log.record(self.adj.port, out_of_files=False)
         return self.accepting and not self.in_connection_overflow
 
-    def handle_accept(self, most: int = 64) -> None:
-        """Accept a connection and those behind it: with one a turn, a crowd would wait for as many turns."""
-        for _ in range(most):
+    def handle_accept(self, busiest: int = 64) -> None:
+        """Accept a connection and those behind it: one for each iteration would be too slow for a crowd."""
+        for _ in range(busiest):
             before = len(self.active_channels)
             super().handle_accept()
             if len(self.active_channels) == before or len(self._map) > self.adj.connection_limit:
                 return
 
     def accept(self) -> Any:
-        """Accept a connection; without a descriptor for it, pause until connections are looked at next."""
+        """Accept a connection; without a descriptor for it, pause until the next maintenance."""
         try:
             return super().accept()
         except OSError as error:
             if error.errno in OUT_OF_FILES:
                 self.accepting = False
-                self._look = self.adj.options.crowded_seconds
-                self._care = time.monotonic() + self._look
-                self.adj.crowding.note(self.adj.port, out_of_files=True)
+                self._maintenance_interval = self.adj.options.eviction_interval
+                self._next_maintenance = time.monotonic() + self._maintenance_interval
+                self.adj.overload_log.record(self.adj.port, out_of_files=True)
             raise
 
-    def accept_rest(self) -> None:
-        """Accept every connection that waits in the backlog, then close the listening socket."""
+    def accept_all(self) -> None:
+        """Accept every connection in the backlog, then close the listening socket."""
         self.handle_accept(sys.maxsize)
         wasyncore.dispatcher.close(self)
 
@@ -177,7 +178,7 @@ class WaitressEngine:
         self._server: Server | None = None
         self._dispatcher = dispatcher
         self._threads: list[threading.Thread] = []
-        self._loop = threading.Lock()  # around a turn of the loop
+        self._loop_lock = threading.Lock()  # around an iteration
 
     def start(self, inherited: socket.socket | None = None) -> None:
         """Open the listener and serve."""
@@ -192,7 +193,7 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        server.crew = self._dispatcher.crew(_RECEIVERS)
+        server.group = self._dispatcher.add_group(_RECEIVERS)
         self._threads = [
             threading.Thread(target=self._run, args=(server,), name=f"waitress-{self.port}", daemon=True)
             for _ in range(_RECEIVERS)
@@ -212,31 +213,31 @@ class WaitressEngine:
         if server is None:
             return True
         deadline = time.monotonic() + grace
-        server.draining = True
-        self._dispatcher.dismiss(server.crew)
+        server.is_draining = True
+        self._dispatcher.remove_group(server.group)
         server.pull_trigger()
-        with self._loop:
-            server.accept_rest()
+        with self._loop_lock:
+            server.accept_all()
             answered = self._drain(server, deadline)
             for channel in list(server.active_channels.values()):
                 channel.handle_close()
-        end = time.monotonic() + (_END_SECONDS if answered else 0.1)
+        end = time.monotonic() + (_STOP_SECONDS if answered else 0.1)
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-        with _WAKING:
+        with _TRIGGER_LOCK:
             wasyncore.close_all(server._map, ignore_all=True)  # noqa: SLF001 - as waitress's own `close` of several
         return answered
 
     def _call(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         task: Task = environ.pop(TASK)
-        if task.parts is not None:
-            return task.parts
-        application = self._application.refuse if task.channel.overloaded else self._application
+        if task.resumable_body is not None:
+            return task.resumable_body
+        application = self._application.refuse if task.channel.is_overloaded else self._application
         body = application(environ, start_response)
-        if type(body) in _WHOLE:
+        if type(body) in _LIST_TYPES:
             return body
-        task.parts = Parts(body, task)
-        return task.parts
+        task.resumable_body = ResumableBody(body, task)
+        return task.resumable_body
 
     def _adjustments(self) -> Any:
         options = self._options
@@ -250,7 +251,7 @@ class WaitressEngine:
             max_request_body_size=sys.maxsize,
             max_request_header_size=64 * 1024,
             inbuf_overflow=MEMORY_LIMIT,
-            outbuf_high_watermark=AHEAD_BYTES,
+            outbuf_high_watermark=SEND_AHEAD_BYTES,
             log_socket_errors=False,
             clear_untrusted_proxy_headers=False,
             server_name=self._listener.address,
@@ -258,38 +259,38 @@ class WaitressEngine:
         )
         adjustments.application = self._application
         adjustments.options = options
-        adjustments.crowding = Crowding()
+        adjustments.overload_log = OverloadLog()
         return adjustments
 
     def _run(self, server: Server) -> None:
-        """Move bytes, and answer what is complete then; the life of each thread, of which all but one are parked."""
-        dispatcher, crew = self._dispatcher, server.crew
-        while not server.draining:
-            if dispatcher.stand_by(crew):
+        """Run the loop and the jobs that it finds; all threads but one are parked meanwhile."""
+        dispatcher, group = self._dispatcher, server.group
+        while not server.is_draining:
+            if dispatcher.park_if_spare(group):
                 continue
-            with self._loop:
-                complete = [] if server.draining else server.turn()
+            with self._loop_lock:
+                complete = [] if server.is_draining else server.run_loop_once()
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.put_back(each, crew)
-                dispatcher.bring(first, crew)
+                    dispatcher.enqueue(each, group)
+                dispatcher.run_or_queue(first, group)
 
     def _drain(self, server: Server, deadline: float) -> bool:
-        """Answer what is in flight; return whether it could be.
+        """Answer what is in flight; return whether that was possible.
 
-        Idle clients may ask on as long as others are answered, and are told `Connection: close` then: a connection
-        that is closed without a word may cross with its client's next request.
+        While others are answered, idle clients may send requests, and get `Connection: close` then: closing a
+        connection without notice may race with its client's next request.
         """
-        calm_since = time.monotonic()
+        idle_since = time.monotonic()
         while server.active_channels and (now := time.monotonic()) < deadline:
             channels = list(server.active_channels.values())
-            if any(channel.busy() for channel in channels):
-                calm_since = now
+            if any(channel.is_busy() for channel in channels):
+                idle_since = now
             for channel in channels:
                 patience = _QUIET_SECONDS if channel.request is None else _STALLED_SECONDS
-                if now - max(calm_since, channel.last_activity) > patience:
+                if now - max(idle_since, channel.last_activity) > patience:
                     channel.will_close = True
-            for job in server.turn():
-                self._dispatcher.leave(job)
-        return not any(channel.busy() for channel in server.active_channels.values())
+            for job in server.run_loop_once():
+                self._dispatcher.submit(job)
+        return not any(channel.is_busy() for channel in server.active_channels.values())

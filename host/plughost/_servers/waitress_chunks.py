@@ -1,7 +1,7 @@
-"""Chunked request bodies (RFC 9112 7.1), where each line ends with CR LF.
+"""Chunked request bodies (RFC 9112 7.1), whose lines end with CR LF only.
 
-waitress's own receiver takes some bare LFs for the end of a line, and others for no end. Where two servers see lines
-end in different places, one client's request may be taken for another's.
+waitress's own receiver accepts some bare LFs as line ends, but not others. If two servers see lines end in different
+places, one client's request may be mistaken for another's.
 """
 
 from __future__ import annotations
@@ -16,69 +16,69 @@ _LINES_LIMIT: Final = 8192  # bytes of a chunk's line, or of all trailer fields
 _TEXT: Final = r"[\t -~\x80-\xff]*"
 
 
-def _line(whole: str, begun: str) -> re.Pattern[bytes]:
-    """Return what matches a line to its end, or what there is of one at the end of the bytes."""
-    return re.compile(rf"(?:{whole})(?P<end>\r\n)|(?:{begun})?\r?\Z".encode("latin-1"))
+def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
+    """Return a pattern for a complete line, or for a partial one at the end of the data."""
+    return re.compile(rf"(?:{complete})(?P<end>\r\n)|(?:{partial})?\r?\Z".encode("latin-1"))
 
 
-_SIZE: Final = _line(rf"(?P<size>[0-9A-Fa-f]{{1,16}}){CHUNK_EXT}", rf"[0-9A-Fa-f]{{1,16}}(?:;{_TEXT})?")
-_DATA_END: Final = _line("", "")
-_TRAILER: Final = _line(rf"(?P<field>{TOKEN}:{_TEXT})?", rf"{TOKEN}(?::{_TEXT})?")
+_SIZE: Final = _line_pattern(rf"(?P<size>[0-9A-Fa-f]{{1,16}}){CHUNK_EXT}", rf"[0-9A-Fa-f]{{1,16}}(?:;{_TEXT})?")
+_DATA_END: Final = _line_pattern("", "")
+_TRAILER: Final = _line_pattern(rf"(?P<field>{TOKEN}:{_TEXT})?", rf"{TOKEN}(?::{_TEXT})?")
 
 
-class Chunks:
-    """A body that comes in chunks, as waitress's parser wants it. Trailer fields are read and dropped."""
+class StrictChunkedReceiver:
+    """Receives a chunked body for waitress's parser. Trailer fields are discarded."""
 
     completed = False
     error: BadRequest | None = None
 
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
-        self._left = 0  # bytes that are to come of a chunk
+        self._remaining = 0  # bytes of the current chunk
         self._expected = _SIZE
-        self._begun = b""  # what there is of a line
-        self._trailers = 0
+        self._partial_line = b""
+        self._trailer_bytes = 0
 
     def __len__(self) -> int:
-        """Return how much there is of the body."""
+        """Return how many bytes of the body were received."""
         return len(self._buffer)
 
     @property
-    def announced(self) -> int:
-        """How much of the body there is, and is to come in the present chunk."""
-        return len(self._buffer) + self._left
+    def expected_size(self) -> int:
+        """The size of the body up to the end of the current chunk."""
+        return len(self._buffer) + self._remaining
 
     def received(self, data: bytes) -> int:
         """Take bytes from the connection, and return how many belonged to the body."""
-        at, before = 0, len(self._begun)
-        data, self._begun = self._begun + data, b""
-        while at < len(data) and not self.completed:
-            if self._left:
-                part = data[at : at + self._left]
+        position, carried = 0, len(self._partial_line)
+        data, self._partial_line = self._partial_line + data, b""
+        while position < len(data) and not self.completed:
+            if self._remaining:
+                part = data[position : position + self._remaining]
                 self._buffer.append(part)
-                self._left -= len(part)
-                at += len(part)
+                self._remaining -= len(part)
+                position += len(part)
                 continue
-            line = self._expected.match(data, at)
-            if line is None or self._trailers + len(line[0]) > _LINES_LIMIT:
+            line = self._expected.match(data, position)
+            if line is None or self._trailer_bytes + len(line[0]) > _LINES_LIMIT:
                 self.error = BadRequest("")
-                return len(data) - before
-            at = line.end()
+                return len(data) - carried
+            position = line.end()
             if line["end"]:
-                self._go_on(line)
+                self._advance(line)
             else:
-                self._begun = line[0]
-        return at - before
+                self._partial_line = line[0]
+        return position - carried
 
-    def _go_on(self, line: re.Match[bytes]) -> None:
-        """Expect what follows a line."""
+    def _advance(self, line: re.Match[bytes]) -> None:
+        """Set what follows a line."""
         if self._expected is _SIZE:
-            self._left = int(line["size"], 16)
-            self._expected = _DATA_END if self._left else _TRAILER
+            self._remaining = int(line["size"], 16)
+            self._expected = _DATA_END if self._remaining else _TRAILER
         elif self._expected is _DATA_END:
             self._expected = _SIZE
         else:
-            self._trailers += len(line[0])
+            self._trailer_bytes += len(line[0])
             self.completed = line["field"] is None
 
     def getfile(self) -> Any:
@@ -86,5 +86,5 @@ class Chunks:
         return self._buffer.getfile()
 
     def getbuf(self) -> Any:
-        """Return where the body is kept."""
+        """Return the buffer of the body."""
         return self._buffer

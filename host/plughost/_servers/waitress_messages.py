@@ -17,28 +17,28 @@ from waitress.parser import HTTPRequestParser, ParsingError
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
-from plughost._servers.answers import LONGEST_NUMBER, LONGEST_TARGET, engine_error
 from plughost._servers.base import RECEIVED, CutOffError
-from plughost._servers.waitress_chunks import Chunks
+from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error
+from plughost._servers.waitress_chunks import StrictChunkedReceiver
 from plughost._waiting import Pause
 from plughost.http._fields import check_name, status_code
 
 TASK: Final = "plughost.task"
-"""Key of the environ for the task that a request is answered by, until the application is called."""
+"""Environ key of the request's task, until the application is called."""
 
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
-_BARE: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
+_BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
-# What no URI has (RFC 3986, 2), as hyper below granian has it: clients do send other such characters.
-_UNFIT: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
+# Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
+_NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
-    """One request. A body over the limit is not read."""
+    """Parses one request. A body over the limit is not read."""
 
-    oversized = False  # whether the body was over the limit; the request is complete then, with no body
-    complete_at: float | None = None  # when all of it was there, of `time.perf_counter()`, where somebody asks
+    oversized = False  # whether the body was over the limit; then the request is complete, without a body
+    completed_at: float | None = None  # by `time.perf_counter()`, if the application is timed
     completed: bool
     path = ""
     error: Any
@@ -49,7 +49,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
     def __init__(self, adj: Any) -> None:
         super().__init__(adj)
-        self.born = time.monotonic()  # when its first byte arrived
+        self.started_at = time.monotonic()  # when its first byte arrived
 
     def received(self, data: bytes) -> int:
         """Take bytes from the connection, and return how many belonged to this request."""
@@ -57,11 +57,11 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             self.refuse(400)  # waitress would drop any white space
             return len(data)
         consumed: int = super().received(data)
-        if not self.headers_finished and not self.completed and _BARE.search(self.header_plus):
+        if not self.headers_finished and not self.completed and _BARE_LINE_END.search(self.header_plus):
             self.refuse(400)
         body = self.body_rcv
         if body is not None and self.error is None:
-            size = body.announced if self.chunked else self.content_length
+            size = body.expected_size if self.chunked else self.content_length
             if size > self.adj.options.body_limit:
                 self.headers["CONTENT_LENGTH"] = str(size)
                 body.getbuf().close()
@@ -92,11 +92,11 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         )
         if b"\r\n " in header_plus or b"\r\n\t" in header_plus or header_plus.partition(b"\r\n")[0][-1:].isspace():
             raise ParsingError("folded header line, or white space after the request line, which waitress would drop")
-        if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > LONGEST_NUMBER:
+        if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
         super().parse_header(header_plus)
         if self.chunked:
-            self.body_rcv = Chunks(self.body_rcv.getbuf())
+            self.body_rcv = StrictChunkedReceiver(self.body_rcv.getbuf())
         if self.error is None and header_plus.count(b"\r\n") > 1:  # waitress parses a line of its own for some errors
             if not self.version or (codings and self.version == "1.0"):
                 raise ParsingError("no HTTP version, or a coding that it lacks")
@@ -111,7 +111,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     def _split_target(self) -> None:
         """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2). No fragment is kept."""
         target = self.request_uri
-        if _UNFIT.search(target):
+        if _NON_URI.search(target):
             raise ParsingError("character in the target that no URI has")
         if not target.startswith("/"):
             absolute = _ABSOLUTE.match(target)
@@ -120,7 +120,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             self.headers["HOST"] = absolute[1]
             target = target[absolute.end() :]
             target = target if target.startswith("/") else f"/{target}"
-        if len(target) > LONGEST_TARGET:
+        if len(target) > MAX_TARGET_BYTES:
             self.refuse(414)
         self.request_uri, _, _ = target.partition("#")
         path, _, self.query = self.request_uri.partition("?")
@@ -131,20 +131,20 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()
 
 
-class Room(Pause):
-    """A pause of a response that is made faster than its client takes it, or that gives way to others."""
+class FlowPause(Pause):
+    """A pause of a response whose client is slow, or that yields the turn to other jobs."""
 
 
 class PausedError(BaseException):
-    """Raised out of a task whose response goes on later; waitress would take an `Exception` for a failed one."""
+    """Raised out of a task whose response continues later; waitress would take an `Exception` for a failure."""
 
     def __init__(self, task: Task, pause: Pause) -> None:
         self.task = task
         self.pause = pause
 
 
-class Parts:
-    """A response's body, which may be left where it pauses, and taken up again by iterating once more."""
+class ResumableBody:
+    """A response's body that stops at a pause, and continues when it is iterated again."""
 
     def __init__(self, body: Iterable[bytes], task: Task) -> None:
         self._parts = iter(body)
@@ -153,28 +153,28 @@ class Parts:
         self._paused = self._is_first = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Go on."""
+        """Continue."""
         self._paused, self._is_first = False, True
         return self
 
     def __next__(self) -> bytes:
-        """Return a part. Leave the body where its client hasn't taken what there is, and after a part to others."""
+        """Return a part. Pause while the client is slow, and after each part for other jobs that wait."""
         channel = self._task.channel
-        gives_way = not self._is_first and channel.server.task_dispatcher.is_awaited(channel.lane)
+        must_yield = not self._is_first and channel.server.task_dispatcher.is_contended(channel.share)
         self._is_first = False
-        part = next(self._parts) if channel.has_room() and not gives_way else Room()
+        part = next(self._parts) if channel.has_room() and not must_yield else FlowPause()
         if isinstance(part, Pause):
             self._paused = True
             raise PausedError(self._task, part)
         return part
 
     def close(self) -> None:
-        """Close the body, unless it is left only."""
+        """Close the body, unless it is only suspended."""
         if not self._paused:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the body, wherever it is."""
+        """Close the body, even if it is suspended."""
         close, self._close = self._close, None
         if close is not None:
             close()
@@ -184,19 +184,19 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
     """Calls the application for one request."""
 
     close_on_finish: bool
-    parts: Parts | None = None  # the body, where it is no list
+    resumable_body: ResumableBody | None = None  # unless the body is a list
 
     def get_environment(self) -> dict[str, Any]:
         """Return the environ, with the path as it was sent: waitress joins leading slashes."""
         environ: dict[str, Any] = super().get_environment()
         environ["PATH_INFO"] = self.request.path
         environ[TASK] = self
-        if self.request.complete_at is not None:
-            environ[RECEIVED] = self.request.complete_at
+        if self.request.completed_at is not None:
+            environ[RECEIVED] = self.request.completed_at
         return environ
 
     def execute(self) -> None:
-        """Answer, or go on with it; an application that exits fails, and does not end the thread."""
+        """Answer, or continue the response; an application that exits fails, and does not end the thread."""
         try:
             super().execute()
         except CutOffError:
@@ -211,31 +211,31 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
         super().write(b"" if self.request.command == "HEAD" else data)
 
     def build_response_header(self) -> bytes:
-        """Return the head; waitress would close each connection after a response of unknown length, 204 and 304.
+        """Return the head. waitress would close each connection after a response of unknown length, 204 and 304.
 
         Raises:
-            ValueError: The status or a name can't be sent.
+            ValueError: The status or a name is invalid.
         """
         status_code(self.status)
         for name, _ in self.response_headers:
             check_name(name)
         request, channel = self.request, self.channel
-        wishes = {each.strip().lower() for each in request.headers.get("CONNECTION", "").split(",")}
-        last = request.oversized or (channel.server.draining and len(channel.requests) <= 1)
-        if last or "close" in wishes:
+        connection_options = {each.strip().lower() for each in request.headers.get("CONNECTION", "").split(",")}
+        is_last = request.oversized or (channel.server.is_draining and len(channel.requests) <= 1)
+        if is_last or "close" in connection_options:
             request.headers["CONNECTION"] = "close"
-        keeps = self.version == "1.1" and request.headers.get("CONNECTION") != "close" and not self.close_on_finish
+        keeps_open = self.version == "1.1" and request.headers.get("CONNECTION") != "close" and not self.close_on_finish
         head: bytes = super().build_response_header()
         if request.command == "HEAD":
             self.chunked_response = False
-        if keeps:
+        if keeps_open:
             self.close_on_finish = False
             head = head.replace(b"\r\nConnection: close", b"", 1)
         return head
 
 
-class Refusal(ErrorTask):  # type: ignore[misc]  # waitress is untyped
-    """Answers a request that cannot be given to the application."""
+class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
+    """Responds with an error instead of calling the application."""
 
     def execute(self) -> None:
         """Write problem details, and close the connection."""

@@ -1,4 +1,4 @@
-"""What threads do for plugins: requests, and what plugins do beside these."""
+"""What the threads run, what each plugin may take of them, and the backlog that waits for the turn."""
 
 from __future__ import annotations
 
@@ -12,113 +12,113 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class Share:
     """What one plugin takes of the threads."""
 
-    name: str  # of the plugin; empty for requests that are for none
-    share: int  # how many threads it may hold
-    held: int = 0  # how many it holds, each with a slow request
-    waiting: deque[Job] = field(default_factory=deque)  # the requests that wait for one of these to end
-    refused: int = 0  # how many requests were, since too many waited or since they waited too long
-    waiting_beside: deque[Job] = field(default_factory=deque)  # those that wait for a thread beside the turn
-    resting: int = 0  # how many of its requests gave their turn away
-    beside: int = 0  # how many threads answer its requests beside the active one
-    ready: deque[Job] = field(default_factory=deque)  # those that wait for nothing but the turn
+    plugin: str  # its name; empty for requests to no plugin
+    limit: int  # threads that it may hold
+    held: int = 0  # threads that it holds, each with a slow request
+    queue: deque[Job] = field(default_factory=deque)  # jobs that wait for a thread of the share
+    refused: int = 0  # requests refused because the queue was full or they waited too long
+    pool_queue: deque[Job] = field(default_factory=deque)  # jobs that wait for a thread of the blocking pool
+    yielded: int = 0  # jobs that yielded their turn, or their place in the pool
+    pool_threads: int = 0  # threads of the blocking pool that run its jobs
+    ready: deque[Job] = field(default_factory=deque)  # jobs that wait only for the turn
 
 
 class Job:
-    """A request that a thread is to answer, or the rest of one."""
+    """What a thread runs: a request, the rest of a response, or a plugin's function."""
 
-    lane: Lane  # what it counts against
-    begun = False  # whether a part of it is done already: the rest of it is never refused
-    since: float = 0.0  # when it began to wait in its lane, of `time.monotonic()`; 0 where it doesn't
-    crew: Crew | None = None  # the engine that received it, once it has to wait for the turn
+    share: Share  # of the plugin that it is for
+    has_begun = False  # whether a part has run already: the rest is never refused
+    queued_at: float = 0.0  # when it was put in a queue of its share, by `time.monotonic()`; 0 if it is in none
+    group: ThreadGroup | None = None  # of the engine that received it, once it waits for the turn
 
     def run(self) -> None:
-        """Go on with it."""
+        """Run it, or the rest of it."""
 
     def refuse(self) -> None:
-        """Answer that the plugin has too much to do."""
+        """Respond that the plugin has too much to do."""
 
-    def takes_long(self) -> None:
-        """Be told, in the watcher's thread, that it takes long; it may have ended meanwhile."""
+    def on_slow(self) -> None:
+        """Learn, in the watcher's thread, that it takes long; it may have ended meanwhile."""
 
 
-class Work(Job):
-    """A function that counts against its plugin's share of the threads, as a request that is never refused."""
+class FunctionJob(Job):
+    """A function that counts against its plugin's share like a request, but is never refused."""
 
-    begun = True
+    has_begun = True
 
-    def __init__(self, lane: Lane, do: Callable[[], None]) -> None:
-        self.lane = lane
-        self._do = do
+    def __init__(self, share: Share, function: Callable[[], None]) -> None:
+        self.share = share
+        self._function = function
 
     def run(self) -> None:
-        """Do it."""
-        self._do()
+        """Call the function."""
+        self._function()
 
 
 class Backlog:
-    """What waits for the turn: plugins take it one after the other, each for one request, however many it has.
+    """The jobs that wait for the turn: plugins are served round-robin, one job each, however many they have.
 
     Any thread adds to it, without a lock. Only the active one takes from it.
     """
 
     def __init__(self) -> None:
         self._new: deque[Job] = deque()
-        self._lanes: deque[Lane] = deque()  # those with something in `ready`, whose turn is next first
+        self._shares: deque[Share] = deque()  # those with `ready` jobs, in the order of their turns
         self.add: Callable[[Job], None] = self._new.append
 
     def __bool__(self) -> bool:
-        """Return whether anything waits."""
-        return bool(self._new or self._lanes)
+        """Return whether any job waits."""
+        return bool(self._new or self._shares)
 
-    def first(self) -> Job | None:
-        """Return what is next as far as that can be told at the moment, and leave it there."""
+    def peek(self) -> Job | None:
+        """Return the job that is probably next, without removing it."""
         try:
-            return self._lanes[0].ready[0] if self._lanes else self._new[0]
+            return self._shares[0].ready[0] if self._shares else self._new[0]
         except IndexError:
             return None
 
-    def take(self) -> Job | None:
-        """Return what is done next; None where nothing is left."""
-        new, lanes = self._new, self._lanes
-        if not lanes and len(new) == 1:
+    def pop(self) -> Job | None:
+        """Remove and return the next job; None if there is none."""
+        new, shares = self._new, self._shares
+        if not shares and len(new) == 1:
             return new.popleft()
         while new:
             job = new.popleft()
-            ready = job.lane.ready
+            ready = job.share.ready
             if not ready:
-                lanes.append(job.lane)
-            if job.since:  # it was there before those that are ready
+                shares.append(job.share)
+            if job.queued_at:  # it came before those that are ready
                 ready.appendleft(job)
             else:
                 ready.append(job)
-        if not lanes:
+        if not shares:
             return None
-        lane = lanes.popleft()
-        job = lane.ready.popleft()
-        if lane.ready:
-            lanes.append(lane)
+        share = shares.popleft()
+        job = share.ready.popleft()
+        if share.ready:
+            shares.append(share)
         return job
 
 
 @dataclass(slots=True, eq=False)
-class Crew:
-    """The threads of one engine, or those of the dispatcher itself.
+class ThreadGroup:
+    """The threads of one engine, or the dispatcher's own.
 
-    An engine's threads receive requests, too: they park only while one of them is active or stands ready to receive the
-    next request; and the last one that isn't held answers nothing itself.
+    An engine's threads receive requests, too: they park only while one of them is active or ready to receive the next
+    request. The last one that isn't held runs no jobs itself.
     """
 
-    most: int  # how many of them may be held by slow requests
+    max_held: int  # threads that slow requests may hold
     held: int = 0
-    parked: list[Spot] = field(default_factory=list)
-    closed: bool = False
+    parked: list[ParkedThread] = field(default_factory=list)
+    is_closed: bool = False
 
 
-class Spot:
-    """Where a thread is parked, until it is handed the turn or a job, or sent away."""
+class ParkedThread:
+    """A thread that waits on a lock until it gets the turn or a job, or is to leave."""
 
     def __init__(self) -> None:
         self.lock: LockType = allocate_lock()

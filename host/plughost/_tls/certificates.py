@@ -143,13 +143,13 @@ def reload_certificate(
 
     If it can't be served, the old one stays.
     """
-    if not serving.shown:
+    if not serving.certificates:
         return report
     try:
         fresh = prepare(settings, dev=dev)
-        if all(each.chain == fresh.chain for each in serving.shown.values()):
+        if all(each.chain == fresh.chain for each in serving.certificates.values()):
             return report
-        serving.renew(fresh, site_apps, settings.host.grace_time)
+        serving.replace_certificate(fresh, site_apps, settings.host.grace_time)
     except (CertificateError, ListenError) as error:
         return replace(report, certificate_refused=str(error))
     info = describe(fresh)

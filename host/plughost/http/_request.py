@@ -13,7 +13,7 @@ import falcon
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Principal
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
 
 OVERLOADED: Final = "plughost.overloaded"
 """Environ key of a request that must not hold a thread. Value: its route group as mounted, or None."""
@@ -71,7 +71,7 @@ class Request(falcon.Request):
 
     arrived: float
     request_id: str
-    mounted: Mounted | None
+    mounted: MountedRoute | None
     api_version: str | None
     principal: Principal | None
     origin_allowed: bool

@@ -15,7 +15,7 @@ from falcon.routing import CompiledRouter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from plughost._apps.mounted import Mounted
+    from plughost._apps.mounted import MountedRoute
     from plughost.http._request import Request
 
 MAX_ID: Final = 2**63 - 1
@@ -63,7 +63,9 @@ class RawPathRouter(CompiledRouter):
     group's format. HEAD follows from GET.
     """
 
-    def __init__(self, routes: Mapping[str, Mounted], prefixes: Mapping[str, Mounted], *, dev: bool = False) -> None:
+    def __init__(
+        self, routes: Mapping[str, MountedRoute], prefixes: Mapping[str, MountedRoute], *, dev: bool = False
+    ) -> None:
         """Take the routes by their full URI template, and the groups by their prefix.
 
         With `dev`, a responder fails if it returns a value or sets an unknown attribute of the response.
@@ -73,7 +75,9 @@ class RawPathRouter(CompiledRouter):
         self._routes = routes
         self._prefixes = prefixes
         self._not_found = NotFoundResource()
-        self._literals: dict[str | None, tuple[object, dict[str, Any], str, Mounted]] = {}  # by the request's target
+        self._literals: dict[
+            str | None, tuple[object, dict[str, Any], str, MountedRoute]
+        ] = {}  # by the request's target
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
         """Map methods to responders. HEAD follows from GET."""
@@ -125,7 +129,7 @@ class RawPathRouter(CompiledRouter):
         return self._not_found, {req.method: self._not_found.refuse}, {}, mounted.template
 
 
-def find_group(prefixes: Mapping[str, Mounted], path: str) -> Mounted | None:
+def find_group(prefixes: Mapping[str, MountedRoute], path: str) -> MountedRoute | None:
     """Return the group whose prefix covers a raw path. None if there is none."""
     while path:
         mounted = prefixes.get(path)

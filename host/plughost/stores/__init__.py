@@ -1,11 +1,11 @@
-"""Stores: what plugins keep, on SQLite or PostgreSQL.
+"""Stores: the persistent data of plugins, on SQLite or PostgreSQL.
 
-A plugin declares a `Store`; the host migrates and opens it, and hands it out as `context.stores[name]`, an
-`OpenStore`. A plugin's store module is the only one that knows SQL:
+A plugin declares a `Store`. The host migrates and opens it, and provides it as `context.stores[name]`, an
+`OpenStore`. Only the plugin's store module knows SQL:
 
     STORE = Store(name="notes", migrations=files(__package__) / "migrations", tables=("notes",))
 
-    def _add(session: Session, text: str) -> int:      # an operation: the session first, plain values out
+    def _add(session: Session, text: str) -> int:      # an operation: it takes a session, and returns plain values
         return session.insert("INSERT INTO notes (text) VALUES (?)", text)
 
     class Notes:
@@ -15,16 +15,16 @@ A plugin declares a `Store`; the host migrates and opens it, and hands it out as
         def add(self, text: str) -> int:
             return self._store.single(_add, text)                   # one statement; Duplicate is caught here
 
-- `store.read(operation, *args)` for reading, `store.run(operation, *args)` for what writes in one transaction,
-  `store.single(operation, *args)` for what writes with one statement, `store.batches` for long lists.
-- `Store(entities=…)` gives operations Pony's entities in the session's place; only such stores import Pony.
-- A read that writes is refused; so is an operation inside another, of whichever store, and one that returns Pony's
-  objects or a generator. An operation may be run again from its start: it only touches its session or entities.
+- `store.read(operation, *args)` reads, `store.run(operation, *args)` writes in one transaction,
+  `store.single(operation, *args)` writes with one statement, and `store.batches` reads long lists.
+- `Store(entities=…)` gives operations Pony's entities instead of a session; only such stores import Pony.
+- A read must not write. An operation must not run inside another, of any store, and must not return Pony's objects or
+  a generator. It may be run again from its start, so it only uses its session or entities.
 - `Duplicate`, `Busy`, `Unavailable`, `OutcomeUnknown` and other `StoreError`s are raised by `run`, `single` and `read`,
-  never inside an operation: catch them outside. What is not caught becomes 503 or 500 by `http_error`.
-- Exceptions of the operation's own (a Falcon 404, say) pass through, and undo its transaction.
-- A value that no column can hold is a `ValueError`: U+0000, a lone surrogate, an integer over 64 bits, be it stored
-  or looked for. Decimals are exact to 15 digits on SQLite; more are rounded without a word.
+  never inside an operation: catch them outside. If not caught, `http_error` answers them, mostly by 503 or 500.
+- The operation's own exceptions, such as a Falcon 404, pass through, and roll its transaction back.
+- A value that no column can hold raises `ValueError`, even in a WHERE clause: U+0000, a lone surrogate, an integer over
+  64 bits. SQLite silently rounds decimals to 15 digits.
 """
 
 from plughost._api.idempotency import idempotency_store
@@ -41,7 +41,7 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._looking import Statistics, place_of, purge, statistics
+from plughost.stores._inspection import Statistics, place_of, purge, statistics
 from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore

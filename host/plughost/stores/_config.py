@@ -1,4 +1,4 @@
-"""Where stores are kept, and how long to wait for them."""
+"""The settings of stores: where they are, and how long to wait for them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ POSTGRESQL: Final = "postgresql"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """How long to wait for a store, how many connections it may have, and whether it is written.
+    """Time limits of a store, its number of connections, and whether it is only read.
 
     Attributes:
-        patience: Seconds that an operation waits for a connection, and for locks that others hold, until it is `Busy`;
-            and seconds that operations wait for a database that was just lost.
-        connect_timeout: Seconds to wait for a connection to PostgreSQL; libpq takes 2 for less.
-        statement_timeout: Seconds that PostgreSQL may work on one statement of an operation. An operation as a whole
-            is cut off after so many and `patience`, in case the server hangs.
+        patience: Seconds that an operation waits for a connection and for locks, before it is `Busy`; and that
+            operations wait for a database that was just lost.
+        connect_timeout: Seconds to wait for a connection to PostgreSQL; libpq waits at least 2.
+        statement_timeout: Seconds that PostgreSQL may take for one statement. In case the server hangs, a whole
+            operation is cut off after these and `patience`.
         pause: Seconds between two attempts to reach a lost database; operations fail at once meanwhile.
-        pool_size: Connections of a host to one store at most; on SQLite, of those that read.
-        pool_idle: Seconds after which a connection that nobody needed is closed, down to the last one.
-        read_only: Whether it is only read, as on a standby: a write is refused, and so is a schema that is behind.
+        pool_size: A host's maximum of connections to one store; on SQLite, of those that read.
+        pool_idle: Seconds after which an idle connection is closed, unless it is the last.
+        read_only: Whether the host only reads it, as on a standby. Writes and outdated schemas are refused.
     """
 
     patience: float = 5.0
@@ -56,13 +56,13 @@ class StoreConfig(Tuning):
 
     @property
     def place(self) -> str:
-        """Where the data is, for people: the file, or the URL with its password masked."""
+        """Where the data is: the file, or the URL with its password masked."""
         return str(self.path) if self.url is None else mask_password(self.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoresConfig(Tuning):
-    """Settings of all stores of a host; those of `Tuning` hold for each that `tuned` does not name.
+    """Settings of all stores of a host; `tuned` overrides those of `Tuning` for single stores.
 
     Attributes:
         folder: Where the SQLite files are; made with mode 0700 when the first store opens.
@@ -77,7 +77,7 @@ class StoresConfig(Tuning):
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of(self, store: str) -> StoreConfig:
-        """Return the settings of one store; `SetupError` where its URL is malformed or of neither kind."""
+        """Return the settings of one store; `SetupError` if its URL is malformed or of another kind of database."""
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         tuning.update(self.tuned.get(store, {}))
         url = self.urls.get(store, self.url) or SQLITE
@@ -85,7 +85,7 @@ class StoresConfig(Tuning):
             return StoreConfig(dialect=SQLITE, path=(self.folder / f"{store}.sqlite3").absolute(), **tuning)
         try:
             scheme = urlsplit(url).scheme
-        except ValueError:  # which may repeat a part of the password
+        except ValueError:  # whose message may contain a part of the password
             raise SetupError(f"The URL of the store {store} is malformed: write [ and ] as %5B and %5D.") from None
         if scheme in {"postgresql", "postgres"}:
             return StoreConfig(dialect=POSTGRESQL, url=url, **tuning)

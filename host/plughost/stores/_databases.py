@@ -1,4 +1,4 @@
-"""What the store layer needs of a database, SQLite or PostgreSQL."""
+"""What each kind of database, SQLite or PostgreSQL, does for its stores."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ TABLE: Final = "plughost_migrations"
 T = TypeVar("T")
 
 
-class Administration(Session):
-    """A session on a connection of its own in autocommit mode, for migrations, figures and purging.
+class AdminSession(Session):
+    """A session on its own connection in autocommit mode, for migrations, statistics and purging.
 
-    Of the database, it raises `StoreError`s alone.
+    Errors of the database are raised as `StoreError`.
     """
 
     def __init__(self, connection: Any, store: str) -> None:
@@ -53,26 +53,23 @@ class Administration(Session):
 
     @abstractmethod
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none where there is no table."""
+        """Return the names of a table's columns; none without the table."""
 
-    def may_use(self, table: str, *, writes: bool) -> bool:
-        """Return whether the database's user may read a table, and write it and its sequence where it `writes`.
-
-        True without a table.
-        """
+    def has_privileges(self, table: str, *, writes: bool) -> bool:
+        """Return whether the database's user may read a table, and if it `writes`, write to it; True without one."""
         return True
 
     def check_privileges(self, tables: Iterable[str], *, writes: bool) -> None:
-        """Raise `Damaged` where the database's user lacks what a host needs to use the store."""
+        """Raise `Damaged` if the database's user lacks a privilege that the store needs."""
         for table in (TABLE, *tables):
-            if not self.may_use(table, writes=writes and table != TABLE):
+            if not self.has_privileges(table, writes=writes and table != TABLE):
                 raise Damaged(
                     f"The user of the store {self._store} lacks privileges on the table {table}, or on its sequence: "
                     "grant them"
                 )
 
     def schema_number(self) -> int:
-        """Return the number of the store's newest applied migration, 0 where there is none."""
+        """Return the number of the store's newest applied migration; 0 if there is none."""
         if not self.has_table(TABLE):
             return 0
         newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
@@ -80,26 +77,26 @@ class Administration(Session):
 
     @abstractmethod
     def size(self, tables: Iterable[str]) -> int:
-        """Return the bytes that the store takes on disk."""
+        """Return how many bytes the store takes on disk."""
 
     @abstractmethod
-    def begin(self, *, shared: bool = False) -> None:
-        """Begin a transaction that holds the lock of the store's migrations, or the one of what all stores share.
+    def begin_transaction(self, *, shared: bool = False) -> None:
+        """Begin a transaction that holds the lock of the store's migrations, or the `shared` one of all stores.
 
-        Closing the connection undoes it.
+        Closing the connection rolls it back.
         """
 
     @abstractmethod
     def check_deferred(self) -> None:
-        """Check the constraints that the database would check at the commit; raise a `StoreError` if one is broken."""
+        """Check the constraints that are deferred to the commit; raise a `StoreError` if one is broken."""
 
     @abstractmethod
-    def keep(self) -> None:
-        """Commit what was begun; where this raises a `StoreError`, nothing of it was kept."""
+    def commit_transaction(self) -> None:
+        """Commit the transaction; if this raises a `StoreError`, nothing of it was kept."""
 
 
 class Database(ABC):
-    """One store's database, by the store's name and settings."""
+    """The database of one store."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
         self.store = store
@@ -108,49 +105,49 @@ class Database(ABC):
 
     @abstractmethod
     def sessions(self, *, for_pony: bool) -> Sessions:
-        """Return what makes sessions, once the database is seen to be in order.
+        """Return what makes sessions, after checking the database.
 
         Raises:
             SetupError: The database's driver is missing, or the URL is malformed.
-            Damaged: The database is not in order.
+            Damaged: The database did not pass the check.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Look through all of the database, where there is one; raise a `StoreError` if it is not in order."""
+        """Check the whole database, if it exists; raise a `StoreError` if it is not in order."""
 
     @abstractmethod
     def exists(self) -> bool:
-        """Return whether there is a database to look into, or what is left of one; looking makes none."""
+        """Return whether the database, or a remnant of it, exists; never make one."""
 
     @abstractmethod
-    def administer(self) -> AbstractContextManager[Administration]:
-        """Return a connection for administration, which makes the database where it is missing."""
+    def administer(self) -> AbstractContextManager[AdminSession]:
+        """Open a session for administration, and make the database if it is missing."""
 
     @abstractmethod
-    def serving(self) -> AbstractContextManager[None]:
-        """Return a claim that a host serves the store, shared with other hosts; `Busy` while it is purged.
+    def shared_claim(self) -> AbstractContextManager[None]:
+        """Claim that a host serves the store, together with other hosts; `Busy` while it is purged.
 
-        Where connections hold it instead, `Sessions.claim` opens one.
+        On PostgreSQL, connections hold the claim instead: see `Sessions.claim`.
         """
 
     @abstractmethod
-    def alone(self) -> AbstractContextManager[None]:
-        """Return a claim that excludes every host, for purging and restoring; `Busy` while a host serves the store."""
+    def exclusive_claim(self) -> AbstractContextManager[None]:
+        """Exclude every host, for purging and restoring; `Busy` while a host serves the store."""
 
     def refuse_read_only(self) -> None:
-        """Raise a `SetupError` where the settings say that this host only reads the store."""
+        """Raise a `SetupError` if the settings let this host only read the store."""
         if self.config.read_only:
             raise SetupError(f"This host only reads the {self.label} (stores.read_only): use one that writes it.")
 
     def claims(self) -> Claims | None:
-        """Return what this host claims of all that share the database; None where no other host can use it."""
+        """Return the claims of this host among those that share the database; None if no other host can use it."""
         return None
 
     @abstractmethod
-    def trial(self) -> AbstractContextManager[tuple[Administration, Sessions]]:
-        """Return where migrations can be tried and nothing of it is kept, and sessions for Pony's mapping."""
+    def trial(self) -> AbstractContextManager[tuple[AdminSession, Sessions]]:
+        """Return a session in which migrations can be tried without a trace, and sessions for Pony's mapping."""
 
     @abstractmethod
     def erase(self, tables: Iterable[str]) -> None:
-        """Drop the tables and the record of their migrations; call it inside `alone`."""
+        """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""

@@ -1,7 +1,7 @@
-"""Pony on the sessions of a store, for stores that declare entities; only they import it.
+"""Pony on the sessions of a store. Only stores that declare entities import it.
 
-Pony never opens a connection, begins a transaction or ends one: all of that is the session's. What is left is closed
-here: entities of two stores in one operation, a read that writes, and objects that leave their session.
+The session, not Pony, opens connections, and begins and ends transactions. Pony's other loopholes are closed here:
+entities of two stores in one operation, a read that writes, and objects that leave their session.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from pony.orm import core, dbapiprovider
 
 from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
-from plughost.stores._sessions import Mode, refuse_unfit
+from plughost.stores._sessions import Mode, check_values
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost.stores._config import StoreConfig
-    from plughost.stores._databases import Administration
+    from plughost.stores._databases import AdminSession
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
 
-_PONY: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
+_PONY_TYPES: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
 
 
 class Entities:
-    """What a store's factory made of Pony's database, for operations to work with."""
+    """A store's entities, on Pony's database."""
 
     def __init__(self, store: Store, config: StoreConfig, sessions: Sessions) -> None:
-        """Make the entities; `SetupError` where the factory raises, another where the database is out of reach."""
+        """Define the entities; `SetupError` if the factory raises, another error if the database is out of reach."""
         assert store.entities is not None
         self._store = store.name
         self._sessions = sessions
@@ -43,58 +43,60 @@ class Entities:
         try:
             with _PonySession(session, optimistic=True):
                 arguments = (str(config.path),) if config.path else ()
-                provider = _provider(config.dialect)
-                self._database.bind(provider, *arguments, pony_pool_mockup=_NoPool(sessions))
+                provider = _provider_class(config.dialect)
+                self._database.bind(provider, *arguments, pony_pool_mockup=_SessionPool(sessions))
             self._database.provider_name = "sqlite" if config.dialect == SQLITE else "postgres"
-            self._made = store.entities(self._database)
+            self._entities = store.entities(self._database)
             self._database.generate_mapping(check_tables=False)
         except Exception as error:  # a plugin's own code may raise anything
-            raise self._unfit(error) from error
+            raise self._mapping_error(error) from error
         finally:
             session.undo()
 
-    def check_tables(self, db: Administration) -> None:
-        """See whether the tables have all columns of the entities, with what was migrated and is not committed yet."""
+    def check_tables(self, db: AdminSession) -> None:
+        """Check that the tables have all columns of the entities, counting migrations that are not yet committed."""
         try:
             self._database.schema.check_tables(self._database.provider, db.connection)
-        except Exception as error:  # Pony's, around any of the driver's
-            raise self._unfit(error) from error
+        except Exception as error:  # Pony's, which wraps any of the driver's
+            raise self._mapping_error(error) from error
 
-    def _unfit(self, error: Exception) -> StoreError:
-        found = told(error, self._sessions.label)
+    def _mapping_error(self, error: Exception) -> StoreError:
+        found = translate_pony_error(error, self._sessions.label)
         if found is not None and type(found) is not StoreError:
             return found
-        columns = ", ".join(self._without_converter(error))
+        columns = ", ".join(self._unsupported_columns(error))
         where = f" (of {columns})" if columns else ""
         return SetupError(
             f"the entities of the store {self._store} do not fit its tables, or are wrong: {error}{where}"
         )
 
-    def _without_converter(self, error: Exception) -> Iterator[str]:
-        """Yield the columns of a type that Pony can't store, which it does not name."""
+    def _unsupported_columns(self, error: Exception) -> Iterator[str]:
+        """Yield the columns of a type that Pony can't store, since its message names none."""
         for entity in self._database.entities.values() if "No database converter" in str(error) else ():
             for attribute in entity._attrs_:
                 if str(error).endswith(f" {attribute.py_type}"):
                     yield f"{entity.__name__}.{attribute.name}"
 
-    def call(self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    def run_operation(
+        self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> T:
         """Run an operation with the entities as its first argument, on a session."""
-        # SQLite lets one writer in at a time, so nothing can have changed since it read; and a comparison of its
-        # REALs with decimals is better not made.
+        # On SQLite, optimistic checks are needless, since there is only one writer, and they would compare REALs with
+        # decimals.
         try:
             with _PonySession(session, optimistic=self._optimistic):
-                result = operation(self._made, *args, **kwargs)
+                result = operation(self._entities, *args, **kwargs)
                 self._refuse_leak(operation, result)
             return result
         except Exception as error:
-            found = told(error, self._sessions.label, reads=not session.writes)
+            found = translate_pony_error(error, self._sessions.label, reads=not session.writes)
             if found is None or found is error:
                 raise
             raise found from error
 
     def _refuse_leak(self, operation: Callable[..., object], result: object) -> None:
         first = result[0] if isinstance(result, (list, tuple)) and result else result
-        if isinstance(result, _PONY) or isinstance(first, _PONY):
+        if isinstance(result, _PONY_TYPES) or isinstance(first, _PONY_TYPES):
             raise MisusedStore(
                 f"{getattr(operation, '__qualname__', operation)} returned a {type(first).__name__} out of the "
                 f"{self._sessions.label}, which is of no use once the session is over: return plain values, such as "
@@ -103,11 +105,11 @@ class Entities:
 
 
 class _Database(orm.Database):  # type: ignore[misc] # Pony has no types
-    """Pony's database, with a way to rows beside its entities."""
+    """Pony's database, which also gives access to rows."""
 
     @property
     def session(self) -> Session:
-        """The session of the operation that runs, once what its entities changed was sent to the database."""
+        """The session of the running operation, after the changes of its entities were sent to the database."""
         cache = self._get_cache()
         cache.prepare_connection_for_query_execution()
         session: Session = cache.db_session.session
@@ -125,27 +127,27 @@ class _PonySession(core.DBSessionContextManager):  # type: ignore[misc] # Pony h
         self.session = session
 
 
-class _NoPool:
-    """Hands Pony the connection of the session that its `db_session` is on, and leaves its end to that session."""
+class _SessionPool:
+    """Gives Pony the connection of its `db_session`'s session, and leaves ending it to that session."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
 
     def connect(self) -> tuple[Any, bool]:
-        return _session(self.sessions, core.local.db_session).connection, False
+        return _session_of(self.sessions, core.local.db_session).connection, False
 
     def disconnect(self) -> None:
         pass
 
 
-class _Guarded:
-    """A mixin for Pony's providers: they look at each session before its first query, and end no transaction."""
+class _SessionProvider:
+    """A mixin for Pony's providers: it checks each session before its first query, and ends no transaction."""
 
-    pool: _NoPool
+    pool: _SessionPool
 
     def set_transaction_mode(self, connection: object, cache: Any) -> None:
-        """Refuse another store's session, and one that may only read and is about to write."""
-        session = _session(self.pool.sessions, cache.db_session)
+        """Refuse another store's session, and a write in a session that only reads."""
+        session = _session_of(self.pool.sessions, cache.db_session)
         if cache.immediate and not session.writes:
             raise MisusedStore(
                 f"A read of the {self.pool.sessions.label} was about to write: use run. (Pony takes db.execute, "
@@ -154,10 +156,10 @@ class _Guarded:
         cache.in_transaction = cache.immediate
 
     def execute(self, cursor: Any, sql: str, arguments: Any = None, returning_id: bool = False) -> Any:
-        """Run a statement, with what the session sends before it."""
+        """Run a statement, after what the session sends before it."""
         values = arguments.values() if isinstance(arguments, dict) else arguments or ()
-        refuse_unfit(tuple(values))
-        # Outside of any, Pony looks at the tables, over a connection for administration.
+        check_values(tuple(values))
+        # Outside of a `db_session`, Pony checks the tables over a connection for administration.
         before = core.local.db_session.session.before() if core.local.db_session is not None else ""
         if isinstance(arguments, list) and before:
             cursor.execute(before + "SELECT 1")
@@ -170,7 +172,7 @@ class _Guarded:
             cache.in_transaction = False
 
     def rollback(self, connection: object, cache: Any = None) -> None:
-        """Undo what the operation wrote so far."""
+        """Roll back what the operation wrote so far."""
         if cache is not None:
             cache.in_transaction = False
             if cache.db_session.session.writes:
@@ -182,20 +184,20 @@ class _Guarded:
         """Leave it to the session."""
 
     def should_reconnect(self, exc: BaseException) -> bool:
-        """Return False: a new connection would carry on in the middle of an operation."""
+        """Return False: a new connection would go on in the middle of an operation."""
         return False
 
 
-def _provider(dialect: str) -> Any:
+def _provider_class(dialect: str) -> Any:
     if dialect == SQLITE:
         from pony.orm.dbproviders.sqlite import SQLiteProvider as Provider  # noqa: PLC0415 - as the other
     else:
         from pony.orm.dbproviders.postgres import PGProvider as Provider  # noqa: PLC0415 - needs the driver
-    return type("_Provider", (_Guarded, Provider), {})
+    return type("_Provider", (_SessionProvider, Provider), {})
 
 
-def _session(sessions: Sessions, found: Any) -> Any:
-    """Return the session that a `db_session` is on, if it is one of this store's."""
+def _session_of(sessions: Sessions, found: Any) -> Any:
+    """Return the session of a `db_session`, if it is one of this store's."""
     if isinstance(found, _PonySession) and found.session.sessions is sessions:
         return found.session
     mine = found.session.sessions.label if isinstance(found, _PonySession) else "db_session of Pony's own"
@@ -203,12 +205,12 @@ def _session(sessions: Sessions, found: Any) -> Any:
     raise MisusedStore(message)
 
 
-def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
-    """Return the store error that an exception of Pony or a driver stands for; None where it is neither's.
+def translate_pony_error(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
+    """Return the store error for an exception of Pony or a driver; None for any other exception.
 
-    Pony wraps the driver's exception up to three times, and differently for a flush, a commit and a query.
+    Pony wraps the driver's exception up to three times, differently for a flush, a commit and a query.
     """
-    last: BaseException = _cause(error)
+    last: BaseException = _root_cause(error)
     found = translate(last, label, reads=reads)
     if found is not None:
         return found
@@ -216,12 +218,12 @@ def told(error: BaseException, label: str, *, reads: bool = False) -> StoreError
     if isinstance(last, (core.CacheIndexError, core.TransactionIntegrityError)):
         return Duplicate(message)
     if isinstance(last, core.IsolationError):
-        return Busy(message)  # somebody else changed the row since this session read it
+        return Busy(message)  # another transaction changed the row since this session read it
     return StoreError(message) if isinstance(last, (core.OrmError, dbapiprovider.DBException)) else None
 
 
-def _cause(error: Any) -> Any:
-    """Return the exception that another was made from, in the end: the driver's."""
+def _root_cause(error: Any) -> Any:
+    """Return the innermost of the exceptions that Pony wrapped: the driver's."""
     several = getattr(error, "exceptions", None) if isinstance(error, core.TransactionError) else None
     inner = several[0][1] if several else getattr(error, "original_exc", None)
-    return _cause(inner) if isinstance(inner, BaseException) else error
+    return _root_cause(inner) if isinstance(inner, BaseException) else error

@@ -1,4 +1,4 @@
-"""The errors of stores: a few classes, the same for every database, and what a driver's exception becomes."""
+"""The errors of stores, the same for every database, and their translation from a driver's exceptions."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Final
 import falcon
 
 RETRY_AFTER: Final = 2
-"""Seconds that a client is asked to wait: about what a store takes to be noticed as back."""
+"""Seconds after which a client may try again: about as long as it takes to notice that a store is back."""
 
 
 class StoreError(Exception):
-    """Something is wrong with a store, or with how it is used; unless a subclass says more, a defect to mend."""
+    """Something is wrong with a store or its use. Unless a subclass says otherwise, it is a defect in the code."""
 
 
 class MisusedStore(StoreError):  # noqa: N818 - the classes are named for what happened, as Duplicate and Busy are
-    """A store operation breaks a rule of the store layer: nested, across stores, writing while reading, leaking."""
+    """An operation breaks a rule: it is nested, mixes stores, writes while it reads, or returns what it must not."""
 
 
 class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
-    """A row with this unique value is there already; nothing of the operation was kept.
+    """A row with this unique value exists already; nothing of the operation was kept.
 
     Attributes:
-        columns: The columns of the violated constraint, as far as the database tells; else empty.
+        columns: The columns of the violated constraint, if the database tells them; else empty.
     """
 
     def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:
@@ -33,7 +33,7 @@ class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
 
 
 class Busy(StoreError):  # noqa: N818 - reads better where it is caught
-    """Others held what the operation needs for too long, also after retries; nothing of the operation was kept."""
+    """Others held what the operation needs for too long, even after retries; nothing of the operation was kept."""
 
 
 class Unavailable(StoreError):  # noqa: N818 - reads better where it is caught
@@ -44,7 +44,7 @@ class Unavailable(StoreError):  # noqa: N818 - reads better where it is caught
 
 
 class ConnectionLost(Unavailable):
-    """The database server cannot be reached, or hung up."""
+    """The database server cannot be reached, or closed the connection."""
 
 
 class Unreached(ConnectionLost):
@@ -52,11 +52,11 @@ class Unreached(ConnectionLost):
 
 
 class Refused(Unavailable):
-    """The database server is there, and takes no further connection at the moment."""
+    """The database server is there, but takes no further connection at the moment."""
 
 
 class ReadOnly(Unavailable):
-    """The host only reads the store, by its settings."""
+    """The settings let this host only read the store."""
 
 
 class Exhausted(Unavailable):
@@ -64,11 +64,11 @@ class Exhausted(Unavailable):
 
 
 class Damaged(Unavailable):
-    """A store's file or table was taken away or replaced, or what is in it can't be read."""
+    """A store's file or table was removed or replaced, or its content can't be read."""
 
 
 class Overran(Busy):
-    """A statement took longer than it may; it is not run again, since it would do so once more."""
+    """A statement took longer than allowed; it is not retried, since it would take as long again."""
 
 
 class OutcomeUnknown(StoreError):  # noqa: N818 - reads better where it is caught
@@ -76,23 +76,23 @@ class OutcomeUnknown(StoreError):  # noqa: N818 - reads better where it is caugh
 
 
 class SetupError(StoreError):
-    """A store cannot be opened until somebody mends something; the message says what."""
+    """A store cannot be opened until somebody fixes something; the message says what."""
 
 
 class MigrationError(SetupError):
-    """A store's schema cannot be brought to what the plugin's code needs; the message says which step and why."""
+    """A store's schema cannot be migrated to what the plugin's code needs; the message says which step and why."""
 
 
 class Forbidden(SetupError):  # noqa: N818 - reads better where it is caught
-    """The database forbids its user a statement, by a privilege that is lacking or a policy."""
+    """The database forbids its user a statement, because of a policy or a missing privilege."""
 
 
 def http_error(error: StoreError) -> falcon.HTTPError:
-    """Return what an HTTP client is told about an error that no resource caught, with nothing internal in it.
+    """Return the HTTP error for a store's error that no resource caught, without internal details.
 
     Returns:
-        503 with `Retry-After` where trying again later helps, without it where it may do harm (CONTRACT 2) or is in
-        vain, 409 for a duplicate, else 500.
+        503 with `Retry-After` if trying again later helps; without it if that is in vain or may do harm (CONTRACT 2);
+        409 for a duplicate; else 500.
     """
     if isinstance(error, OutcomeUnknown):
         return falcon.HTTPServiceUnavailable(
@@ -117,13 +117,13 @@ def http_error(error: StoreError) -> falcon.HTTPError:
     )
 
 
-# What these begin with are SQLite's names and PostgreSQL's codes:
+# SQLite's names and PostgreSQL's codes, or their beginnings:
 # https://www.postgresql.org/docs/current/errcodes-appendix.html
 LOCKED: Final = ("40P01", "55P03")
-"""PostgreSQL's codes of a deadlock and of a lock that was not to be had."""
+"""PostgreSQL's codes of a deadlock and of a lock that could not be acquired."""
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
 _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
-_NO_PRIVILEGE: Final = "42501"
+_LACKS_PRIVILEGE: Final = "42501"
 _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
 _SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
@@ -131,16 +131,16 @@ _KINDS: Final = (
     (("57014",), Overran),
     (("08", "57P"), ConnectionLost),
     (("2200H",), Exhausted),
-    ((_NO_PRIVILEGE,), Forbidden),
+    ((_LACKS_PRIVILEGE,), Forbidden),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
 )
 
 
 def translate(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
-    """Return the store error that an exception stands for, by the database's code; None where it is none of a store's.
+    """Return the store error for a driver's exception, by the database's code; None for any other exception.
 
-    Where its operation only `reads`, a refusal to write is its own fault.
+    If the operation only `reads`, a refusal to write is its own fault.
     """
     if isinstance(error, StoreError):
         return error
@@ -148,8 +148,8 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
         return None
     code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
     text = one_line(error)
-    if code == _NO_PRIVILEGE:
-        # What follows the first line is the host's own statement, and who grants it needs none of that.
+    if code == _LACKS_PRIVILEGE:
+        # The further lines quote the host's own statement, which doesn't help whoever grants the privilege.
         text = f"{str(error).splitlines()[0]}: let its owner grant the user of the URL what it lacks"
     if code == _SHORTENED:
         text += "; its file or its log, -wal, was shortened while in use, and what that held is lost"
@@ -157,31 +157,31 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     if reads and code in _READ_ONLY:
         return MisusedStore(f"A read of the {label} was about to write: use run. ({text})")
     if code in _DUPLICATE:
-        return Duplicate(message, _columns(error))
+        return Duplicate(message, _violated_columns(error))
     kind = next((kind for prefixes, kind in _KINDS if code.startswith(prefixes)), StoreError)
     if not code:
-        kind = _without_code(error)
+        kind = _kind_without_code(error)
     return kind(message)
 
 
 def one_line(error: BaseException | str) -> str:
-    """Return the lines of a message, of which a database's has several, as one; without those that point with ^."""
+    """Return a message of several lines, such as a database's, as one, without the lines that point with ^."""
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^"))
 
 
-def _columns(error: Any) -> tuple[str, ...]:
+def _violated_columns(error: Any) -> tuple[str, ...]:
     """Return the columns of a violated constraint."""
     if isinstance(error, sqlite3.Error):  # "UNIQUE constraint failed: products.sku, products.name"
         return tuple(column.rpartition(".")[2] for column in str(error).rpartition(": ")[2].split(", "))
-    # "Key (sku, name)=(a, b) already exists.", in whatever language
+    # "Key (sku, name)=(a, b) already exists.", in any language
     found = re.search(r"\(([^()]*)\)=", error.diag.message_detail or "")
     return tuple(column.strip('"') for column in found[1].split(", ")) if found else ()
 
 
-def _without_code(error: BaseException) -> type[StoreError]:
+def _kind_without_code(error: BaseException) -> type[StoreError]:
     if isinstance(error, sqlite3.Error):
-        # What the driver can't make a str of was no text when it was written.
+        # Bytes in a text column that the driver can't decode were no text when they were written.
         return Damaged if "decode to UTF-8" in str(error) else StoreError
-    # libpq knows no code where there was no server to give one. Other classes of error are psycopg2's own.
+    # libpq has no code if no server gave one. Other classes of error are psycopg2's own.
     names = {kind.__name__ for kind in type(error).__mro__}
     return ConnectionLost if names & {"OperationalError", "InterfaceError"} else StoreError

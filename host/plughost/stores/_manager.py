@@ -1,4 +1,4 @@
-"""All stores of a host: opened together, reused from one generation to the next, closed when of no more use."""
+"""All stores of a host: opened together, reused by the next generation, closed when no longer used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Check
 from plughost._logging import silent_logger
-from plughost.stores import _looking
+from plughost.stores import _inspection
 from plughost.stores._config import POSTGRESQL, StoreConfig
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
 from plughost.stores._postgresql import PostgreSQL
@@ -28,9 +28,9 @@ class Stores(Mapping[str, OpenStore[Any]]):
     """The stores of one generation, by name.
 
     Attributes:
-        failures: Plugin to the reason why a store of its cannot be opened; none of that plugin's is among the stores.
-        doubts: Which stores could not be tried, and why.
-        edited: Which of their migrations were edited after they had been applied.
+        failures: Plugin to the reason why one of its stores cannot be opened; then none of its stores is here.
+        doubts: Messages about stores that could not be tried.
+        edited: Messages about migrations that were edited after they had been applied.
         checks: The health check of each store.
     """
 
@@ -46,7 +46,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         self.doubts: tuple[str, ...] = tuple(doubts)
         self.edited: tuple[str, ...] = tuple(edited)
         self.checks: tuple[Check, ...] = tuple(
-            Check(name=f"store {name}", check=partial(_looking.check, store)) for name, store in self._stores.items()
+            Check(name=f"store {name}", check=partial(_inspection.check, store)) for name, store in self._stores.items()
         )
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
@@ -59,23 +59,23 @@ class Stores(Mapping[str, OpenStore[Any]]):
         return len(self._stores)
 
     def open(self, previous: Stores | None = None) -> None:
-        """Keep what was migrated, and let operations in.
+        """Commit the migrations, and admit operations.
 
-        A store whose migration can't be kept is migrated by its first operation that can. In place of a running
-        generation, that goes only for those that come after one whose migration was kept: there is no way back then.
+        If a commit fails, the store's first operation migrates it again. But in place of a running generation, that
+        holds only after another store's migration was committed, since then there is no way back.
 
         Raises:
-            StoreError: The first migration can't be kept; nothing was, and the running generation can go on.
+            StoreError: The first commit failed, and nothing was kept. The running generation can go on.
         """
-        kept = previous is None
+        is_committed = previous is None
         for name in sorted(self):
             store = self[name]
             if previous is not None and previous.get(name) is store:
                 continue
             try:
-                kept = store.open() or kept
+                is_committed = store.open() or is_committed
             except StoreError:
-                if not kept:
+                if not is_committed:
                     raise
 
     def of(self, plugins: Iterable[str]) -> Stores:
@@ -84,7 +84,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         return Stores({name: store for name, store in self.items() if store.plugin in wanted}, {})
 
     def close(self, keep: Stores | None = None) -> None:
-        """Close the stores, but for those that the next generation keeps as the same objects."""
+        """Close the stores, except those that the next generation reuses."""
         kept = {id(store) for store in keep.values()} if keep is not None else set()
         for store in self.values():
             if id(store) not in kept:
@@ -98,54 +98,51 @@ def prepare_stores(
     logger: structlog.stdlib.BoundLogger | None = None,
     events: Events | None = None,
 ) -> Stores:
-    """Return stores that are not open yet: to be migrated, looked into, backed up, restored or purged.
+    """Return stores that are not open yet, for migrating, inspecting, backing up, restoring or purging.
 
     Args:
         declared: Plugin to the stores that it declares; names are unique.
-        config: Where they are.
-        previous: The running generation's. A store whose declaration, migrations and settings are the same is reused
-            as the same object.
-        logger: Told when a store is lost or back; nobody is by default.
-        events: Told of every operation while somebody watches; nobody is by default.
+        config: The settings of the stores.
+        previous: The running generation's stores. One with the same declaration, migrations and settings is reused.
+        logger: Logs when a store is lost or back; by default nothing is logged.
+        events: Where every operation is published while somebody watches; by default nowhere.
     """
     logger = logger or silent_logger()
     stores: dict[str, OpenStore[Any]] = {}
     failures: dict[str, SetupError] = {}
     for plugin, declarations in declared.items():
         try:
-            mine = [OpenStore[Any](d, plugin, database_for(d.name, config.of(d.name)), logger) for d in declarations]
+            fresh = [OpenStore[Any](d, plugin, database_for(d.name, config.of(d.name)), logger) for d in declarations]
         except SetupError as error:
             failures[plugin] = error
             continue
-        for store in mine:
-            before = previous.get(store.name) if previous is not None else None
+        for store in fresh:
+            running = previous.get(store.name) if previous is not None else None
             store.events = events
-            stores[store.name] = before if before is not None and _same(before, store) else store
+            stores[store.name] = running if running is not None and _is_reusable(running, store) else store
     return Stores(stores, failures)
 
 
 def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
-    """Migrate stores, each in a transaction of its own that is kept by `Stores.open` and undone by `Stores.close`.
+    """Migrate stores, each in a transaction that `Stores.open` commits and `Stores.close` rolls back.
 
-    A store whose database is out of reach now is migrated later, by its first operation. Where the running generation
-    serves it well, it is a failure.
-
-    The running generation's stores go on until these are open.
+    A store whose database is out of reach is migrated later, by its first operation; it is a failure if the running
+    generation serves it. The running generation's stores serve until these are open.
 
     Returns:
-        The stores, and which plugins have one that can't be opened until somebody mends something.
+        The stores without those of plugins that have a failure, and the failures.
     """
     failures = dict(prepared.failures)
-    for name in sorted(prepared):  # the same order in every process: none waits for another in a circle
+    for name in sorted(prepared):  # every process locks in the same order, which prevents deadlocks
         store = prepared[name]
-        before = previous.get(name) if previous is not None else None
-        if before is store:
+        running = previous.get(name) if previous is not None else None
+        if running is store:
             continue
-        if before is not None and before.database.config != store.database.config:
-            before = None
-        served = before is not None and before.state == "open"  # asked first: it is released while others migrate
+        if running is not None and running.database.config != store.database.config:
+            running = None
+        served = running is not None and running.state == "open"  # before `migrate`, which may close its connections
         try:
-            store.migrate(before)
+            store.migrate(running)
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:
@@ -155,7 +152,7 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
 
 
 def try_stores(prepared: Stores) -> Stores:
-    """See which stores could be migrated and opened, and leave all as they are; returns as `migrate_stores`."""
+    """Check which stores could be migrated and opened, and change nothing; returns as `migrate_stores`."""
     failures = dict(prepared.failures)
     doubts, edited = [], []
     for store in prepared.values():
@@ -178,7 +175,7 @@ def try_stores(prepared: Stores) -> Stores:
 def open_stores(
     declared: Mapping[str, Sequence[Store]], config: StoresConfig, previous: Stores | None = None
 ) -> Stores:
-    """Prepare, migrate and open stores, where nothing else is to be decided in between; see `prepare_stores`."""
+    """Prepare, migrate and open stores at once; see `prepare_stores`."""
     stores = migrate_stores(prepare_stores(declared, config, previous), previous)
     stores.open(previous)
     return stores
@@ -192,20 +189,20 @@ def _without_failures(
     doubts: Sequence[str] = (),
     edited: Sequence[str] = (),
 ) -> Stores:
-    """Close every store of a plugin that has one which failed; return the others."""
+    """Close all stores of each plugin with a failure, and return the others."""
     failed = Stores({name: store for name, store in prepared.items() if store.plugin in failures}, failures)
     failed.close(keep=previous)
     return Stores({name: store for name, store in prepared.items() if name not in failed}, failures, doubts, edited)
 
 
-def _same(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
-    """Return whether one store can go on in place of another; a new version may differ in its migrations alone."""
+def _is_reusable(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
+    """Return whether one store can go on in place of another; versions may differ in their migrations alone."""
     try:
         return one.state != "closed" and one.identity == other.identity
-    except SetupError:  # its migrations can't be read, which `OpenStore.migrate` says
+    except SetupError:  # its migrations can't be read, which `OpenStore.migrate` reports
         return False
 
 
 def database_for(store: str, config: StoreConfig) -> Database:
-    """Return the database of a store; nothing is opened or connected yet."""
+    """Return the database of a store, without connecting."""
     return PostgreSQL(store, config) if config.dialect == POSTGRESQL else SQLite(store, config)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost.stores._databases import Administration, Database
+    from plughost.stores._databases import AdminSession, Database
 
-MAKE_TABLE: Final = f"""
+CREATE_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS {TABLE} (
     store VARCHAR(255) NOT NULL,
     number INTEGER NOT NULL,
@@ -31,8 +31,8 @@ CREATE TABLE IF NOT EXISTS {TABLE} (
     PRIMARY KEY (store, number)
 );
 """
-_RECORD: Final = f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own table's name  # nosec B608
-_APPLIED: Final = f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
+_INSERT_APPLIED: Final = f"INSERT INTO {TABLE} (store, number, name, checksum, applied_at) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - our own table's name  # nosec B608
+_SELECT_APPLIED: Final = f"SELECT number, name, checksum FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
 _FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.(sql|py)")
 _ENDS_TRANSACTION: Final = re.compile(
     r"\s*(begin|commit|end|rollback|start\s+transaction)(\s+(work|transaction))?\s*;?\s*", re.IGNORECASE
@@ -45,7 +45,7 @@ _QUOTED_BODY: Final = re.compile(r"\$(\w*)\$.*?\$\1\$", re.DOTALL)
 class Migration:
     """One step of a store's schema: its number, from 1 on, and its file, such as `sqlite/0001_products.sql`.
 
-    A file of Python is the same step for each database, and stands above their folders.
+    A Python file is the same step for each database, and lies above their folders.
     """
 
     number: int
@@ -55,12 +55,12 @@ class Migration:
 
     @property
     def file(self) -> str:
-        """The file's name under the store's folder of migrations."""
+        """The file's path in the store's folder of migrations."""
         return self.name if self.is_python else f"{self.dialect}/{self.name}"
 
     @property
     def is_python(self) -> bool:
-        """Whether it is a file of Python."""
+        """Whether it is a Python file."""
         return self.name.endswith(".py")
 
     @property
@@ -70,7 +70,7 @@ class Migration:
 
     @property
     def ends_transaction(self) -> bool:
-        """Whether a statement of its own begins or ends one; what a trigger or a function holds are none."""
+        """Whether a statement begins or ends a transaction; the bodies of triggers and functions don't count."""
         if self.is_python:
             return False
         statements: Iterable[str] = _QUOTED_BODY.sub("", self.sql).split(";")
@@ -83,8 +83,8 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     """Return a store's migrations for a database, `sqlite` or `postgresql`, in order.
 
     Raises:
-        MigrationError: There are none, a file is named otherwise, numbers are missing or twice, or a file ends
-            the transaction that it runs in.
+        MigrationError: There are none, a file's name is wrong, a number is missing or twice, or a file ends the
+            transaction that it runs in.
     """
 
     def refuse(message: str) -> MigrationError:
@@ -115,8 +115,8 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     return tuple(migrations)
 
 
-class Place(NamedTuple):
-    """A declared store, its plugin, its database, the migrations that the code has, and who is told of them."""
+class MigrationTarget(NamedTuple):
+    """A store to migrate: its declaration, plugin and database, the code's migrations, and a logger."""
 
     store: Store
     plugin: str
@@ -126,15 +126,14 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
-    """What a store's schema lacks: the migrations that are to be applied, in order.
+class PendingMigrations:
+    """The migrations that a store's schema lacks, in order.
 
     Attributes:
-        schema: The number of its newest applied migration; 0 where none was.
-        breaking: The file of the first of them that older code can't live with; None where it can with all, or where
-            there is no schema yet that older code could use.
-        edited: The files of applied ones that are not as they were then. That may be as harmless as a corrected
-            comment, so it is told, not refused.
+        schema: The number of its newest applied migration; 0 if there is none.
+        breaking: The file of the first one that older code can't live with; None if there is none, or no schema yet.
+        edited: Files that were edited after they had been applied. That is not refused, since a corrected comment does
+            no harm.
     """
 
     schema: int
@@ -143,34 +142,34 @@ class Pending:
     edited: tuple[str, ...]
 
 
-def pending(place: Place, db: Administration) -> Pending:
-    """Return what a store's schema lacks.
+def find_pending(target: MigrationTarget, db: AdminSession) -> PendingMigrations:
+    """Return the migrations that a store's schema lacks.
 
     Raises:
-        MigrationError: It is newer than the code, or what it lacks may not be applied by this host.
+        MigrationError: The schema is newer than the code, or this host may not apply what it lacks.
     """
-    store, migrations = place.store, place.migrations
-    found = db.rows(_APPLIED, store.name) if db.has_table(TABLE) else ()
+    store, migrations = target.store, target.migrations
+    found = db.rows(_SELECT_APPLIED, store.name) if db.has_table(TABLE) else ()
     applied = {number: (name, checksum) for number, name, checksum in found}
     schema = max(applied, default=0)
     refuse_newer(store, len(migrations), schema)
     steps = tuple(step for step in migrations if step.number not in applied)
-    if steps and place.database.config.read_only:
+    if steps and target.database.config.read_only:
         raise MigrationError(
-            f"the {place.database.label} has schema {schema}, and its plugin needs {len(migrations)}, but this host "
+            f"the {target.database.label} has schema {schema}, and its plugin needs {len(migrations)}, but this host "
             "only reads it (stores.read_only): let a host that writes it apply the migrations first"
         )
     breaking = (step.file for step in steps if step.number in store.breaking)
     known = [step for step in migrations if step.number in applied]
     edited = tuple(step.file for step in known if applied[step.number] != (step.name, step.checksum))
-    return Pending(schema, steps, next(breaking, None) if schema else None, edited)
+    return PendingMigrations(schema, steps, next(breaking, None) if schema else None, edited)
 
 
-def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
-    """Apply migrations in a transaction that was begun; nobody else sees them before it is committed.
+def apply_migrations(steps: Iterable[Migration], store: Store, db: AdminSession) -> None:
+    """Apply migrations in the open transaction.
 
     Raises:
-        MigrationError: One failed, or a constraint does not hold afterwards; the message names the database's reason.
+        MigrationError: One failed, or a constraint is broken afterwards; the message has the database's reason.
     """
     what = ""
     try:
@@ -181,17 +180,17 @@ def apply(steps: Iterable[Migration], store: Store, db: Administration) -> None:
             else:
                 db.script(step.sql)
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            db.rows(_RECORD, store.name, step.number, step.name, step.checksum, now)
+            db.rows(_INSERT_APPLIED, store.name, step.number, step.name, step.checksum, now)
         what = f"the migrations of the store {store.name} break a constraint"
-        db.check_deferred()  # of several stores, none is to fail once the first was committed
+        db.check_deferred()  # so that no store fails once the first of several was committed
     except (Unavailable, Busy):
         raise
     except StoreError as error:
         raise MigrationError(f"{what}, and nothing of it was kept: {error}") from error
 
 
-def _run_python(step: Migration, db: Administration) -> None:
-    """Run the function `migrate` of a file in the transaction of the migrations, for data that SQL can't change."""
+def _run_python(step: Migration, db: AdminSession) -> None:
+    """Run a file's function `migrate` in the transaction of the migrations, for changes that SQL can't make."""
     names: dict[str, Any] = {"__name__": step.file, "__file__": step.file}
     try:
         exec(compile(step.sql, step.file, "exec"), names)  # noqa: S102 - the plugin's own code, as its modules are  # nosec B102
@@ -207,7 +206,7 @@ def _run_python(step: Migration, db: Administration) -> None:
 
 
 def refuse_newer(store: Store, known: int, found: int) -> None:
-    """Raise a `MigrationError` where the database has a migration of a higher number than the code knows."""
+    """Raise a `MigrationError` if the schema that was `found` is newer than the one `known` to the code."""
     if found > known:
         raise MigrationError(
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "

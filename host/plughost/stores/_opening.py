@@ -1,6 +1,6 @@
-"""Opening a store in two steps: migrate it where nobody else sees it, then commit that and serve.
+"""Opening a store in two steps: migrate it in a transaction that nobody else sees, then commit and serve.
 
-Whatever fails in between, of the store or of the host, undoes the first step, and so does the end of the process.
+Any failure in between rolls the first step back, be it of the store or the host, and so does the end of the process.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupError, StoreError
-from plughost.stores._migrations import MAKE_TABLE, apply, pending
+from plughost.stores._migrations import CREATE_TABLE, apply_migrations, find_pending
 
 if TYPE_CHECKING:
     from plughost.stores._entities import Entities
-    from plughost.stores._migrations import Place
+    from plughost.stores._migrations import MigrationTarget
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """An open store, with the columns of its tables as they were when it opened, and all that is to be closed."""
+class StoreHandle:
+    """An open store, with the columns that its tables had when it opened, and the resources to close."""
 
     sessions: Sessions
     entities: Entities | None
@@ -32,13 +32,13 @@ class Opened:
     columns: Mapping[str, frozenset[str]]
     resources: ExitStack
 
-    def perform(
+    def run_operation(
         self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> T:
         """Run an operation once, and commit what it wrote."""
         try:
             if self.entities is not None:
-                result = self.entities.call(session, operation, args, kwargs)
+                result = self.entities.run_operation(session, operation, args, kwargs)
             else:
                 result = operation(session, *args, **kwargs)
                 if result.__class__ is GeneratorType:
@@ -53,10 +53,10 @@ class Opened:
 
 
 class OlderStore(Protocol):
-    """A store as older code of this process serves it."""
+    """The same store, as older code of this process serves it."""
 
     def paused(self) -> AbstractContextManager[None]:
-        """Let its operations wait while a block runs."""
+        """Make its operations wait while a block runs."""
         ...
 
     def close(self) -> None:
@@ -65,144 +65,144 @@ class OlderStore(Protocol):
 
 
 class Opening:
-    """A store whose migrations are applied, and seen by nobody else before `finish`."""
+    """A store whose migrations are applied, but visible to nobody else before `commit`."""
 
-    def __init__(self, place: Place, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
-        """Migrate, and see whether the entities fit; to rehearse is to try what must wait for another host.
+    def __init__(self, target: MigrationTarget, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
+        """Migrate, and check the entities; `rehearse` tries a migration even if it has to wait for another host.
 
         Raises:
-            SetupError: Somebody has to mend something first; the message says what.
+            SetupError: Somebody has to fix something first; the message says what.
             Unavailable: The database cannot be reached at the moment.
-            Busy: It is being purged, restored or migrated; or another host serves it, for which a migration must wait.
+            Busy: It is being purged, restored or migrated; or a migration has to wait until another host stops.
         """
-        self._place, self._database, self._older = place, place.database, older
-        self._paused, self._resources, self._undecided = ExitStack(), ExitStack(), ExitStack()
+        self._target, self._database, self._older = target, target.database, older
+        self._paused, self._resources, self._uncommitted = ExitStack(), ExitStack(), ExitStack()
         self._claim = self._resources.enter_context(ExitStack())
-        self._alone = False
+        self._is_exclusive = False
         try:
-            with _mendable():
-                self._claim.enter_context(self._database.serving())
-                self._db = self._undecided.enter_context(self._database.administer())
-                self._sessions = self._database.sessions(for_pony=place.store.entities is not None)
+            with _as_setup_error():
+                self._claim.enter_context(self._database.shared_claim())
+                self._db = self._uncommitted.enter_context(self._database.administer())
+                self._sessions = self._database.sessions(for_pony=target.store.entities is not None)
                 self._resources.callback(self._sessions.close)
                 self._sessions.claim()
-                self._entities = _entities(place, self._sessions)
-                self._pending = pending(place, self._db)
+                self._entities = _entities(target, self._sessions)
+                self._pending = find_pending(target, self._db)
                 for file in self._pending.edited:
-                    place.logger.warning(
+                    target.logger.warning(
                         "a migration was edited after it had been applied; the database keeps what it did then",
                         file=file,
                     )
                 if self._pending.steps:
-                    self._db.begin(shared=True)
-                    self._db.script(MAKE_TABLE)
-                    self._db.keep()
+                    self._db.begin_transaction(shared=True)
+                    self._db.script(CREATE_TABLE)
+                    self._db.commit_transaction()
                     if self._pending.breaking is not None:
-                        self._be_alone(self._pending.breaking, rehearse=rehearse)
+                        self._exclude_older_code(self._pending.breaking, rehearse=rehearse)
                     self._migrate()
                 self._check_tables()
-                self._columns = {table: self._db.columns(table) for table in place.store.tables}
+                self._columns = {table: self._db.columns(table) for table in target.store.tables}
         except BaseException:
-            self.undo()
+            self.roll_back()
             raise
 
     @property
-    def migrates(self) -> bool:
-        """Whether there is anything to commit."""
+    def has_migrations(self) -> bool:
+        """Whether there are migrations to commit."""
         return bool(self._pending.steps)
 
-    def finish(self) -> Opened:
-        """Commit the migrations, and open; a `StoreError` where nothing of them was kept, or the store is purged."""
-        schema = len(self._place.migrations)  # a database with more was refused
+    def commit(self) -> StoreHandle:
+        """Commit the migrations, and open; `StoreError` if nothing of them was kept, or the store is being purged."""
+        schema = len(self._target.migrations)  # a newer one was refused
         try:
-            if self.migrates:
-                self._commit()
-                self._place.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
-            if self._alone and self._older is not None:
+            if self.has_migrations:
+                self._commit_migrations()
+                self._target.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
+            if self._is_exclusive and self._older is not None:
                 self._older.close()
-            self._undecided.close()
-            if self._alone:
+            self._uncommitted.close()
+            if self._is_exclusive:
                 self._claim.close()
-                self._claim.enter_context(self._database.serving())
+                self._claim.enter_context(self._database.shared_claim())
                 self._sessions.claim()
             self._paused.close()
         except BaseException:
-            self.undo()
+            self.roll_back()
             raise
-        return Opened(self._sessions, self._entities, schema, self._columns, self._resources)
+        return StoreHandle(self._sessions, self._entities, schema, self._columns, self._resources)
 
-    def undo(self) -> None:
-        """Leave the store as it was, and let older code go on."""
-        for each in (self._undecided, self._resources, self._paused):
+    def roll_back(self) -> None:
+        """Leave the store as it was, and let older code continue."""
+        for each in (self._uncommitted, self._resources, self._paused):
             each.close()
 
-    def _commit(self) -> None:
+    def _commit_migrations(self) -> None:
         try:
-            self._db.keep()
+            self._db.commit_transaction()
         except StoreError as error:
             message = f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
             kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
             raise kind(message) from error
 
     def _migrate(self) -> None:
-        """Apply what is pending once the lock is held: another process may have applied it meanwhile."""
-        self._db.begin()
-        self._pending = pending(self._place, self._db)
-        apply(self._pending.steps, self._place.store, self._db)
+        """Take the lock, and apply what is still pending: another process may have migrated meanwhile."""
+        self._db.begin_transaction()
+        self._pending = find_pending(self._target, self._db)
+        apply_migrations(self._pending.steps, self._target.store, self._db)
 
     def _check_tables(self) -> None:
         if self._entities is not None:
             self._entities.check_tables(self._db)
 
-    def _be_alone(self, breaking: str, *, rehearse: bool) -> None:
-        """See that older code uses the store neither while it is migrated nor afterwards."""
-        self._sessions.let_go()
+    def _exclude_older_code(self, breaking: str, *, rehearse: bool) -> None:
+        """Keep older code from using the store during the migration and afterwards."""
+        self._sessions.release_claim()
         if self._older is not None:
             self._paused.enter_context(self._older.paused())
         self._claim.close()
         try:
-            self._claim.enter_context(self._database.alone())
+            self._claim.enter_context(self._database.exclusive_claim())
         except Busy as error:
-            if rehearse:  # this process may be about to replace the other one, which must not leave for nothing
+            if rehearse:  # the other host must not be stopped for a migration that fails
                 self._migrate()
                 self._check_tables()
             raise Busy(
                 f"The migration {breaking} of the {self._database.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."
             ) from error
-        self._alone = True
+        self._is_exclusive = True
 
 
-def try_opening(place: Place) -> tuple[str, ...]:
-    """See whether a store could be migrated and opened, and leave it as it is; raises what `Opening` does.
+def try_opening(target: MigrationTarget) -> tuple[str, ...]:
+    """Check whether a store could be migrated and opened, and change nothing; raises what `Opening` does.
 
     Returns:
         The files of migrations that were edited after they had been applied.
     """
-    with _mendable(), place.database.trial() as (db, sessions):
-        entities = _entities(place, sessions)
-        found = pending(place, db)
+    with _as_setup_error(), target.database.trial() as (db, sessions):
+        entities = _entities(target, sessions)
+        found = find_pending(target, db)
         if found.steps:
-            db.begin()
-            db.script(MAKE_TABLE)
-            apply(found.steps, place.store, db)
+            db.begin_transaction()
+            db.script(CREATE_TABLE)
+            apply_migrations(found.steps, target.store, db)
         if entities is not None:
             entities.check_tables(db)
     return found.edited
 
 
-def _entities(place: Place, sessions: Sessions) -> Entities | None:
-    """Return the plugin's entities, where it has any."""
-    if place.store.entities is None:
+def _entities(target: MigrationTarget, sessions: Sessions) -> Entities | None:
+    """Define the plugin's entities, if it has any."""
+    if target.store.entities is None:
         return None
     from plughost.stores._entities import Entities  # noqa: PLC0415 - brings Pony, which few stores need
 
-    return Entities(place.store, place.database.config, sessions)
+    return Entities(target.store, target.database.config, sessions)
 
 
 @contextmanager
-def _mendable() -> Iterator[None]:
-    """Raise what a database refuses as a `SetupError`: somebody has to mend it, such as a lacking privilege."""
+def _as_setup_error() -> Iterator[None]:
+    """Raise a database's refusal as a `SetupError`: somebody has to fix it, such as a missing privilege."""
     try:
         yield
     except StoreError as error:

@@ -12,27 +12,27 @@ from typing import Any, Final
 
 from plughost._queries import quote
 from plughost._runtime.claims import Claims
-from plughost._runtime.optional import LibraryError, optional
-from plughost.stores._databases import TABLE, Administration, Database
+from plughost._runtime.optional import LibraryError, import_optional
+from plughost.stores._databases import TABLE, AdminSession, Database
 from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
 
-_SHARED: Final = "plughost migrations"
+_SHARED_LOCK: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
-_LEAVING: Final = 1.0  # seconds: a connection that was closed just now has its claim until the server has seen it
-_ASK_AGAIN: Final = 0.02
-# A server that recovers from a crash begins its statistics anew, as does one that takes another's place.
-_LIFE: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
-_MAY_COUNT: Final = """
+_CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
+_POLL_INTERVAL: Final = 0.02
+# The reset time of the statistics identifies a server's incarnation: each crash and each other server has its own.
+_INCARNATION: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
+_HAS_SEQUENCE_PRIVILEGES: Final = """
 SELECT coalesce(bool_and(has_sequence_privilege(objid, 'USAGE, UPDATE')), true)
 FROM pg_depend JOIN pg_class ON pg_class.oid = objid
 WHERE classid = 'pg_class'::regclass AND refclassid = classid AND refobjid = to_regclass(?)
 AND deptype = 'a' AND relkind = 'S'
 """
-_SERVER_SAYS: Final = re.compile(r"\bFATAL\b")
+_SERVER_MESSAGE: Final = re.compile(r"\bFATAL\b")
 _DEFAULTS: Final = {
     "application_name": "plughost",
-    # A server that vanished without a word is noticed within about ten seconds.
+    # A server that vanished silently is noticed within about ten seconds.
     "keepalives_idle": 5,
     "keepalives_interval": 2,
     "keepalives_count": 3,
@@ -50,18 +50,18 @@ class PostgreSQL(Database):
             statement_timeout=int(self.config.statement_timeout * 1000),
             idle_in_transaction_session_timeout=int(self.config.statement_timeout * 2000),
         )
-        arguments["connection_factory"] = _kind_of_connection(driver_for(self.store))
-        claim = _key(self.store)
+        arguments["connection_factory"] = _connection_class(driver_for(self.store))
+        claim = _lock_key(self.store)
 
         def connect(seconds: int) -> Any:
-            limit = int(arguments["connect_timeout"])  # 0 is none
-            return self._open({**arguments, "connect_timeout": min(limit, seconds) if limit > 0 else seconds})
+            limit = int(arguments["connect_timeout"])  # 0 means no limit
+            return self._connect({**arguments, "connect_timeout": min(limit, seconds) if limit > 0 else seconds})
 
         def prepare(connection: Any) -> None:
-            with self._reaching(), connection.cursor() as cursor:
-                # Each connection of a host holds the claim that a host serves the store; see `alone`.
-                cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_LIFE})", (claim,))
-                claimed, connection.life = cursor.fetchone()
+            with self._connecting(), connection.cursor() as cursor:
+                # Each connection of a host holds the claim that a host serves the store; see `exclusive_claim`.
+                cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (claim,))
+                claimed, connection.incarnation = cursor.fetchone()
             if not claimed:
                 raise Busy(f"The {self.label} is being purged.")
 
@@ -69,73 +69,73 @@ class PostgreSQL(Database):
 
     def check(self) -> None:
         with self.administer() as db:
-            db.rows("SELECT version()")  # the server looks after its files itself
+            db.rows("SELECT version()")  # the server checks its files itself
 
     def exists(self) -> bool:
-        return True  # whether it is there shows on connecting
+        return True  # a connection shows whether it is there
 
     @contextmanager
-    def administer(self) -> Iterator[PostgreSQLAdministration]:
+    def administer(self) -> Iterator[PostgreSQLAdminSession]:
         with self._administer(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0) as db:
-            # From version 14 on, a server undoes a long migration soon after the host that ran it was killed.
+            # From version 14 on, a server then rolls a long migration back soon after its host was killed.
             check = "client_connection_check_interval"
             db.rows("SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = ?", check)
             yield db
 
     @contextmanager
-    def _administer(self, **settings: int) -> Iterator[PostgreSQLAdministration]:
-        db = self._administration(**settings)
+    def _administer(self, **settings: int) -> Iterator[PostgreSQLAdminSession]:
+        db = self._open_admin_session(**settings)
         with closing(db.connection):
             yield db
 
-    def _administration(self, **settings: int) -> PostgreSQLAdministration:
-        return PostgreSQLAdministration(self._open(self._arguments(**settings)), self.store)
+    def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
+        return PostgreSQLAdminSession(self._connect(self._arguments(**settings)), self.store)
 
     @contextmanager
-    def trial(self) -> Iterator[tuple[PostgreSQLAdministration, PostgreSQLSessions]]:
-        # In a transaction that is undone; who serves the store is not to wait long for what is only tried.
+    def trial(self) -> Iterator[tuple[PostgreSQLAdminSession, PostgreSQLSessions]]:
+        # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
         with (
             closing(self.sessions(for_pony=True)) as mapping,
             self._administer(lock_timeout=int(self.config.patience * 1000)) as db,
         ):
             yield db, mapping
 
-    def serving(self) -> AbstractContextManager[None]:
-        return nullcontext()  # each connection of a session carries the claim
+    def shared_claim(self) -> AbstractContextManager[None]:
+        return nullcontext()  # each connection of a session holds the claim
 
     def claims(self) -> Claims:
-        return Claims(partial(self._administration, statement_timeout=int(self.config.patience * 1000)))
+        return Claims(partial(self._open_admin_session, statement_timeout=int(self.config.patience * 1000)))
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive_claim(self) -> Iterator[None]:
         self.refuse_read_only()
         with self._administer() as db:
-            give_up = time.monotonic() + _LEAVING
-            while not db.rows("SELECT pg_try_advisory_lock(?)", _key(self.store))[0][0]:
-                if time.monotonic() > give_up:
+            deadline = time.monotonic() + _CLAIM_RELEASE_SECONDS
+            while not db.rows("SELECT pg_try_advisory_lock(?)", _lock_key(self.store))[0][0]:
+                if time.monotonic() > deadline:
                     raise Busy(
                         f"A host serves the {self.label} ({self.config.place}): "
                         "stop it first, or disable the plugin there."
                     )
-                time.sleep(_ASK_AGAIN)
+                time.sleep(_POLL_INTERVAL)
             yield
 
     def erase(self, tables: Iterable[str]) -> None:
         with self.administer() as db:
-            db.begin()
+            db.begin_transaction()
             for table in tables:
                 db.rows(f"DROP TABLE IF EXISTS {quote(table)} CASCADE")
             if db.has_table(TABLE):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
-            db.keep()
+            db.commit_transaction()
 
     def _arguments(self, **settings: int) -> dict[str, Any]:
-        """Return the arguments for the driver, those in the URL among them."""
+        """Return the arguments for the driver, including those in the URL."""
         driver = driver_for(self.store)
         try:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
         except driver.ProgrammingError as error:
-            # libpq's message repeats the URL, password and all.
+            # libpq's message would repeat the URL with the password.
             raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
@@ -143,31 +143,31 @@ class PostgreSQL(Database):
         timeout = {"connect_timeout": self.config.connect_timeout}
         return {**_DEFAULTS, **timeout, **arguments, "options": " ".join(options).strip()}
 
-    def _open(self, arguments: dict[str, Any]) -> Any:
+    def _connect(self, arguments: dict[str, Any]) -> Any:
         """Return a new connection in autocommit mode."""
-        with self._reaching():
+        with self._connecting():
             connection = driver_for(self.store).connect(**arguments)
         connection.autocommit = True
         return connection
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
-        """Raise what goes wrong with a connection that is not in use yet.
+    def _connecting(self) -> Iterator[None]:
+        """Translate the errors of a connection that is not in use yet.
 
-        `Refused` where the server is there and takes none at the moment, `Unreached` where it is not, or hung up.
+        `Refused` if the server is there, but takes none at the moment; `Unreached` if it is away or closed it.
         """
         try:
             yield
         except driver_for(self.store).Error as error:
             found = translate(error, self.label)
             if isinstance(found, ConnectionLost):
-                # libpq gives no code for what a server says before it lets anybody in, but its severity.
-                found = (Refused if _SERVER_SAYS.search(str(found)) else Unreached)(str(found))
+                # Before it admits a connection, a server sends a severity but no code that libpq passes on.
+                found = (Refused if _SERVER_MESSAGE.search(str(found)) else Unreached)(str(found))
             raise found or error from error
 
 
-class PostgreSQLAdministration(Administration, PostgreSQLSession):
-    """A connection for administration."""
+class PostgreSQLAdminSession(AdminSession, PostgreSQLSession):
+    """A session for administration of a PostgreSQL database."""
 
     def script(self, sql: str) -> None:
         self.rows(sql)
@@ -182,44 +182,45 @@ class PostgreSQLAdministration(Administration, PostgreSQLSession):
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
         return frozenset(name for (name,) in self.rows(found, quote(table)))
 
-    def may_use(self, table: str, *, writes: bool) -> bool:
+    def has_privileges(self, table: str, *, writes: bool) -> bool:
         needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
         may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"
         if not all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed):
             return False
-        return not writes or bool(self.rows(_MAY_COUNT, quote(table))[0][0])
+        return not writes or bool(self.rows(_HAS_SEQUENCE_PRIVILEGES, quote(table))[0][0])
 
     def size(self, tables: Iterable[str]) -> int:
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"
         return sum(self.rows(size, quote(table))[0][0] for table in tables)
 
-    def begin(self, *, shared: bool = False) -> None:
+    def begin_transaction(self, *, shared: bool = False) -> None:
         self.script("BEGIN")
-        self.rows("SELECT pg_advisory_xact_lock(?)", _key(_SHARED if shared else f"migrations of {self._store}"))
+        name = _SHARED_LOCK if shared else f"migrations of {self._store}"
+        self.rows("SELECT pg_advisory_xact_lock(?)", _lock_key(name))
 
     def check_deferred(self) -> None:
         self.script("SET CONSTRAINTS ALL IMMEDIATE")
 
-    def keep(self) -> None:
+    def commit_transaction(self) -> None:
         self.script("COMMIT")
 
 
 @cache
-def _kind_of_connection(driver: Any) -> type:
-    """Return the driver's connections, with a place for which life of the server each belongs to."""
-    return type("Connection", (driver.extensions.connection,), {"life": None})
+def _connection_class(driver: Any) -> type:
+    """Return a subclass of the driver's connection that records its server's incarnation."""
+    return type("Connection", (driver.extensions.connection,), {"incarnation": None})
 
 
-def _key(name: str) -> int:
-    """Return an advisory lock's 64-bit key; such keys are per database."""
+def _lock_key(name: str) -> int:
+    """Return the 64-bit key of an advisory lock; keys are per database."""
     return int.from_bytes(hashlib.blake2b(f"plughost store {name}".encode(), digest_size=8).digest(), signed=True)
 
 
 def driver_for(store: str) -> Any:
-    """Return psycopg2; `SetupError` where it is not installed, or can't be."""
+    """Return psycopg2; `SetupError` if it is not installed, or can't be imported."""
     try:
-        driver = optional("psycopg2", extra="postgresql")
-        optional("psycopg2.extensions", extra="postgresql")
+        driver = import_optional("psycopg2", extra="postgresql")
+        import_optional("psycopg2.extensions", extra="postgresql")
     except LibraryError as error:
         raise SetupError(f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}") from error
     return driver

@@ -1,7 +1,7 @@
-"""Sessions on PostgreSQL, with no round trip that is not needed.
+"""Sessions on PostgreSQL, without needless round trips.
 
-A statement travels with what goes before it: a read with `SET TRANSACTION READ ONLY`, the first one of a transaction
-with its `BEGIN`. A single statement is a transaction by itself.
+A statement carries what must precede it: a read `SET TRANSACTION READ ONLY`, the first one of a transaction `BEGIN`.
+A single statement is a transaction by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._queries import quote
-from plughost.stores._connections import Pool, Waits
 from plughost.stores._errors import (
     LOCKED,
     ConnectionLost,
@@ -27,17 +26,18 @@ from plughost.stores._errors import (
     one_line,
     translate,
 )
-from plughost.stores._sessions import Fetch, Mode, Session, Sessions, refuse_unfit
+from plughost.stores._pool import Pool, WaitStatistics
+from plughost.stores._sessions import Fetch, Mode, Session, Sessions, check_values
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
 
 T = TypeVar("T")
 
-_ASK_AGAIN: Final = 0.05
-_LONGEST_LOOK: Final = 1.0
+_POLL_INTERVAL: Final = 0.05
+_WATCH_INTERVAL: Final = 1.0
 _IDLE: Final = 0
-_SPACES: Final = """
+_TABLESPACES: Final = """
 SELECT DISTINCT spcname
 FROM pg_class
 JOIN pg_database ON datname = current_database()
@@ -48,100 +48,99 @@ WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name))
 
 
 class PostgreSQLSessions(Sessions):
-    """Makes the sessions of one open store, and cuts connections that are in use for too long.
+    """Makes the sessions of one open store, and shuts down connections that are in use for too long.
 
-    TCP tells of a server that is gone, and the server itself ends statements that take too long. One that is stopped
-    in its tracks does neither: its kernel answers for it, and psycopg2 knows no time-out of its own.
+    TCP notices a server that is gone, and the server itself ends statements that take too long. A suspended server
+    does neither: its kernel still answers, and psycopg2 has no time-out of its own.
     """
 
     def __init__(
         self, connect: Callable[[int], Any], prepare: Callable[[Any], None], config: StoreConfig, label: str
     ) -> None:
-        """Open nothing yet.
-
-        `connect` returns a new connection in autocommit mode, in so many seconds at most, and `prepare` makes it fit.
-        """
+        """Open nothing yet; `connect` gets a time limit in seconds, and `prepare` readies a new connection for use."""
         self.label = label
         self.patience = config.patience
         size, idle = config.pool_size, config.pool_idle
-        self.pool = Pool(self._open, _clean, alive=_alive, label=label, size=size, idle=idle)
-        self.lock_waits = Waits()
+        self.pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=label, size=size, idle=idle)
+        self.lock_waits = WaitStatistics()
         self._connect, self._prepare = connect, prepare
-        self._limit, self._only_read = config.statement_timeout, config.read_only
-        self._used: dict[int, tuple[Any, float]] = {}
-        self._claims = False
-        self._watching = threading.Lock()  # held by the thread that watches, once there is one
-        self._ended = threading.Event()
+        self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
+        self._watched: dict[int, tuple[Any, float]] = {}
+        self._holds_claim = False
+        self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
+        self._closed = threading.Event()
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
-            return Reading(self, deadline)
-        return Writing(self, deadline) if mode is Mode.WRITE else Single(self, deadline)
+            return ReadSession(self, deadline)
+        return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
 
-    def look(self, *, writes: bool = False, deadline: float | None = None) -> None:
-        read_only, _ = self._ask(deadline, "SHOW transaction_read_only", looks=True)
-        if writes and read_only == "on" and not self._only_read:  # as on a standby, or where somebody has set it so
+    def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        read_only, _ = self._query_value(deadline, "SHOW transaction_read_only", is_probe=True)
+        if writes and read_only == "on" and not self._is_read_only:  # as on a standby, or by a setting
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
-    def take(self, deadline: float, *, looks: bool = False) -> Any:
-        """Return a connection, which is watched until `give`.
+    def acquire(self, deadline: float, *, is_probe: bool = False) -> Any:
+        """Return a connection, which is watched until `release`.
 
-        Who only looks waits for no other operation, since those who use all connections may wait for a lock.
+        A probe waits for no operation, since those that use all connections may wait for a lock.
         """
-        connection = self.pool.take(deadline, beyond=looks)
-        until = time.monotonic() + self.patience if looks else deadline + self._limit
-        self._cut_at(connection, until)
+        connection = self.pool.acquire(deadline, over_limit=is_probe)
+        until = time.monotonic() + self.patience if is_probe else deadline + self._statement_timeout
+        self._watch(connection, until)
         return connection
 
-    def give(self, connection: Any) -> None:
+    def release(self, connection: Any) -> None:
         """Take a connection back."""
-        self._used.pop(id(connection), None)
-        self.pool.give(connection)
+        self._watched.pop(id(connection), None)
+        self.pool.release(connection)
 
     def claim(self) -> None:
-        # Each connection holds the claim, the pool keeps the last one, and where all were ended `_watch` opens another.
-        self.give(self.take(time.monotonic() + self.patience))
-        self._claims = True
+        # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
+        self.release(self.acquire(time.monotonic() + self.patience))
+        self._holds_claim = True
 
-    def let_go(self) -> None:
-        self._claims = False
-        super().let_go()
+    def release_claim(self) -> None:
+        self._holds_claim = False
+        super().release_claim()
 
-    def outcome(self, transaction: int, life: object, deadline: float) -> str | None:
-        """Return what became of a transaction: committed, aborted, or in progress; None where nobody can tell.
+    def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
+        """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
 
-        A server that crashed may give the number of a transaction that it lost to another one, in its next `life`.
+        After a crash, the server's next `incarnation` may give the number of a lost transaction to another one.
         """
-        told, asked_in = self._ask(deadline, "SELECT txid_status(%s)", transaction, looks=True)
-        return None if told == "committed" and asked_in != life else told
+        status, answered_by = self._query_value(deadline, "SELECT txid_status(%s)", transaction, is_probe=True)
+        return None if status == "committed" and answered_by != incarnation else status
 
-    def _ask(self, deadline: float | None, sql: str, *values: object, looks: bool = False) -> tuple[str | None, object]:
-        """Return the one value that a query finds, and the life of the server that was asked."""
-        connection = self.take(time.monotonic() + self.patience if deadline is None else deadline, looks=looks)
+    def _query_value(
+        self, deadline: float | None, sql: str, *values: object, is_probe: bool = False
+    ) -> tuple[str | None, object]:
+        """Return the one value that a query finds, and the incarnation of the server that answered."""
+        connection = self.acquire(time.monotonic() + self.patience if deadline is None else deadline, is_probe=is_probe)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(sql, values)
-                return cursor.fetchone()[0], connection.life
+                return cursor.fetchone()[0], connection.incarnation
         finally:
-            self.give(connection)
+            self.release(connection)
 
-    def places(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
-        return ("", *(f"TABLESPACE {quote(name)}" for (name,) in session.rows(_SPACES, list(tables))))
+    def tablespace_clauses(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
+        return ("", *(f"TABLESPACE {quote(name)}" for (name,) in session.rows(_TABLESPACES, list(tables))))
 
-    def refused(self) -> None:
-        self.pool.disconnect()  # each keeps the default that it was opened with, which may have been to read only
+    def discard_idle(self) -> None:
+        self.pool.disconnect()  # a connection keeps the default it was opened with, which may be read-only
 
     def close(self) -> bool:
         self.pool.close()
-        self._ended.set()
-        return not self.pool.turns.used
+        self._closed.set()
+        return not self.pool.slots.in_use
 
     def _open(self, deadline: float) -> Any:
-        """Return a new connection; one that is not made by the deadline is given up.
+        """Return a new connection; give up at the deadline.
 
         Raises:
-            Refused: The server takes no further one at the moment.
-            Unreached: None can be made, or the server takes not a single one.
+            Refused: The server takes no further connection at the moment.
+            Unreached: It can't be reached, or takes not a single connection.
         """
         begun = time.monotonic()
         left = deadline - begun
@@ -149,66 +148,66 @@ class PostgreSQLSessions(Sessions):
         try:
             connection = self._connect(seconds)
         except Refused as error:
-            if self.pool.open > 1:  # this one, and others that can be waited for
+            if self.pool.open > 1:  # this one, and others that may become free
                 raise
             raise Unreached(str(error)) from error
         try:
-            self._cut_at(connection, begun + seconds)
+            self._watch(connection, begun + seconds)
             self._prepare(connection)
         except BaseException:
             connection.close()
             raise
         finally:
-            self._used.pop(id(connection), None)
+            self._watched.pop(id(connection), None)
         return connection
 
-    def _cut_at(self, connection: Any, deadline: float) -> None:
-        """Have a connection watched until it is not in use any more."""
-        self._used[id(connection)] = connection, deadline
-        if not self._watching.locked() and self._watching.acquire(blocking=False):
+    def _watch(self, connection: Any, deadline: float) -> None:
+        """Watch a connection that is in use, and shut it down at the deadline."""
+        self._watched[id(connection)] = connection, deadline
+        if not self._watcher_lock.locked() and self._watcher_lock.acquire(blocking=False):
             try:
-                threading.Thread(target=self._watch, name=f"plughost-watch-{self.label}", daemon=True).start()
-            except RuntimeError:  # the system allows no more: the next connection tries again
-                self._watching.release()
+                threading.Thread(target=self._run_watcher, name=f"plughost-watch-{self.label}", daemon=True).start()
+            except RuntimeError:  # no thread can be started: the next connection tries again
+                self._watcher_lock.release()
 
-    def _watch(self) -> None:
-        keeper: threading.Thread | None = None
-        while not self._ended.wait(min(_LONGEST_LOOK, (self.patience + self._limit) / 4)):
+    def _run_watcher(self) -> None:
+        restorer: threading.Thread | None = None
+        while not self._closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
             now = time.monotonic()
-            for connection, deadline in list(self._used.values()):
+            for connection, deadline in list(self._watched.values()):
                 if now >= deadline:
-                    _cut(connection)
+                    _shut_down(connection)
             self.pool.shrink(now)
-            if self._claims and not self._used and not (keeper and keeper.is_alive()):
-                # In a thread of its own: its connection, too, is cut by this one.
-                keeper = threading.Thread(target=self._keep_claim, args=(now,), daemon=True)
-                with suppress(RuntimeError):  # the system allows no more at the moment
-                    keeper.start()
+            if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
+                # In a thread of its own, since this one also watches the new connection.
+                restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
+                with suppress(RuntimeError):  # no thread can be started at the moment
+                    restorer.start()
 
-    def _keep_claim(self, now: float) -> None:
-        """See that there is a connection, which holds the claim."""
-        with suppress(Exception):  # the server is away, or the store is purged
-            self.pool.give(self.pool.take(now))
-        if not self._claims:  # it was let go of meanwhile
+    def _restore_claim(self, now: float) -> None:
+        """Open a connection to hold the claim, if there is none."""
+        with suppress(Exception):  # the server is away, or the store is being purged
+            self.pool.release(self.pool.acquire(now))
+        if not self._holds_claim:  # it was released meanwhile
             self.pool.disconnect()
 
 
-def _cut(connection: Any) -> None:
-    """Shut a connection's socket down, so that whoever waits for its server finds it closed."""
+def _shut_down(connection: Any) -> None:
+    """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
         own.shutdown(socket.SHUT_RDWR)
 
 
-def _clean(connection: Any) -> bool:
+def _is_clean(connection: Any) -> bool:
     """Return whether a connection is open, and in no transaction."""
     return not connection.closed and connection.get_transaction_status() == _IDLE
 
 
-def _alive(connection: Any) -> bool:
-    """Return whether the server of an idle connection has not hung up meanwhile."""
+def _is_alive(connection: Any) -> bool:
+    """Return whether the server has not closed an idle connection meanwhile."""
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
-    return not poller.poll(0)  # a server has nothing to say on an idle connection but its farewell
+    return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 class PostgreSQLSession(Session):
@@ -226,7 +225,7 @@ class PostgreSQLSession(Session):
         return value
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
-        refuse_unfit(values)
+        check_values(values)
         connection = self._connection or self.connection
         cursor = connection.cursor()
         if values:
@@ -235,17 +234,17 @@ class PostgreSQLSession(Session):
         return fetch(cursor)
 
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
-        """Run a statement."""
+        """Run a statement, and count the wait if a lock was not to be had; successful waits are not reported."""
         begun = time.monotonic()
         try:
             cursor.execute(sql, values)
         except Exception as error:
-            if getattr(error, "pgcode", None) in LOCKED:  # the server tells of no wait that was not in vain
+            if getattr(error, "pgcode", None) in LOCKED:
                 self.sessions.lock_waits.add(time.monotonic() - begun)
             raise
 
-    def _limit(self) -> str:
-        """Return what makes the server wait for locks no longer than the operation may still wait."""
+    def _lock_timeout(self) -> str:
+        """Return a statement that limits waits for locks to the remaining time; empty if the default will do."""
         left = self._deadline - time.monotonic()
         return "" if left > 0.99 * self.sessions.patience else f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}; "
 
@@ -253,17 +252,17 @@ class PostgreSQLSession(Session):
         return isinstance(translate(error, self.sessions.label), ConnectionLost)
 
 
-class Reading(PostgreSQLSession):
+class ReadSession(PostgreSQLSession):
     """A session that only reads: each query sees what is committed by then."""
 
     __slots__ = ()
     writes = False
 
     def before(self) -> str:
-        return "SET TRANSACTION READ ONLY; " + self._limit()
+        return "SET TRANSACTION READ ONLY; " + self._lock_timeout()
 
 
-class Writing(PostgreSQLSession):
+class WriteSession(PostgreSQLSession):
     """A transaction, which begins with its first statement."""
 
     __slots__ = ("_begun", "_statements")
@@ -282,23 +281,23 @@ class Writing(PostgreSQLSession):
         if self._begun:
             return ""
         self._begun = True
-        return "BEGIN; " + self._limit()
+        return "BEGIN; " + self._lock_timeout()
 
     def commit(self) -> None:
-        """Commit; where the connection is lost meanwhile, ask over another one whether that was done."""
+        """Commit; if the connection is lost meanwhile, ask over another one whether the commit was done."""
         connection = self._connection
         transaction: int | None = None
         try:
             if connection is not None and self._begun:
                 cursor = connection.cursor()
-                cursor.execute("SELECT txid_current_if_assigned()")  # None where nothing was written
+                cursor.execute("SELECT txid_current_if_assigned()")  # None if nothing was written
                 (transaction,) = cursor.fetchone()
                 self._send(cursor, "COMMIT")
         except Exception as error:
             self.undo()
             if connection is None or transaction is None or not self._is_lost(error):
                 raise
-            self._find_out(transaction, connection.life, error)
+            self._resolve_outcome(transaction, connection.incarnation, error)
         else:
             super().commit()
 
@@ -309,43 +308,43 @@ class Writing(PostgreSQLSession):
     def restart(self) -> None:
         connection, begun, self._begun = self._connection, self._begun, False
         if connection is not None and begun:
-            with suppress(Exception):  # on a broken connection there is nothing to undo: the server did that
+            with suppress(Exception):  # if the connection is broken, the server rolls back
                 connection.cursor().execute("ROLLBACK")
 
-    def _find_out(self, transaction: int, life: object, error: Exception) -> None:
-        """Return if the transaction was committed; `OutcomeUnknown` if nobody tells for as long as operations wait."""
-        give_up = time.monotonic() + self.sessions.patience
+    def _resolve_outcome(self, transaction: int, incarnation: object, error: Exception) -> None:
+        """Return if the transaction was committed; `OutcomeUnknown` if nobody can tell within `patience` seconds."""
+        deadline = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:
-            told: str | None = "in progress"  # whatever goes wrong, there is no answer yet
+            status: str | None = "in progress"  # assumed if the question fails
             with suppress(Exception):
-                told = self.sessions.outcome(transaction, life, give_up)
-            if told == "committed":
+                status = self.sessions.transaction_status(transaction, incarnation, deadline)
+            if status == "committed":
                 return
-            if told == "aborted":
+            if status == "aborted":
                 message = f"{label}: the connection was lost before the commit, and nothing was kept: {one_line(error)}"
                 raise ConnectionLost(message) from error
-            if told is None or time.monotonic() > give_up:
+            if status is None or time.monotonic() > deadline:
                 message = f"{label}: the connection was lost at the commit, which may have been done: {one_line(error)}"
                 raise OutcomeUnknown(message) from error
-            time.sleep(_ASK_AGAIN)
+            time.sleep(_POLL_INTERVAL)
 
 
-class Single(PostgreSQLSession):
-    """A session of one statement, which is a transaction."""
+class SingleSession(PostgreSQLSession):
+    """A session of one statement, which is a transaction by itself."""
 
     __slots__ = ()
 
-    before = PostgreSQLSession._limit  # noqa: SLF001 - of its own class
+    before = PostgreSQLSession._lock_timeout  # noqa: SLF001 - of its own class
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         if self.ended:
             self._refuse_second()
         try:
-            self._connection = self.sessions.take(self._deadline)
+            self._connection = self.sessions.acquire(self._deadline)
             return super().execute(fetch, sql, values)
         except Exception as error:
-            # An InterfaceError is psycopg2's refusal to send anything over a closed connection.
+            # psycopg2 raises InterfaceError before it sends anything over a closed connection.
             if self._connection is not None and self._is_lost(error) and type(error).__name__ != "InterfaceError":
                 message = f"{self.sessions.label}: the connection was lost, and the write may have been done: "
                 raise OutcomeUnknown(message + one_line(error)) from error

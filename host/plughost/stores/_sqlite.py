@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
-from plughost.stores._databases import Administration, Database
+from plughost.stores._databases import AdminSession, Database
 from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translate
 from plughost.stores._sqlite_sessions import SQLiteSession, SQLiteSessions
 
@@ -28,29 +28,29 @@ class SQLite(Database):
         super().__init__(store, config)
         assert config.path is not None
         self.path: Path = config.path
-        # Not the database file itself: closing a second descriptor of it would drop SQLite's own locks.
+        # Not the database file itself: closing another descriptor of it would drop SQLite's locks.
         self.lock_file = config.path.with_name(f"{config.path.name}.lock")
         self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
         self.file.remember()
-        open_one = partial(self.file.open, self.config.patience, for_pony=for_pony)
-        return SQLiteSessions(open_one, self.file, self.config, self.label)
+        connect = partial(self.file.open, self.config.patience, for_pony=for_pony)
+        return SQLiteSessions(connect, self.file, self.config, self.label)
 
     def check(self) -> None:
         if self.exists():
-            self.file.look_through("integrity_check")
+            self.file.check_integrity("integrity_check")
         elif self.lock_file.exists() and not self.config.read_only:
             try:
-                with self.alone():
+                with self.exclusive_claim():
                     pass
             except Busy as error:
                 message = f"a host serves it, but its file is gone: put {self.path} or a backup back"
                 raise Damaged(message) from error
 
     @contextmanager
-    def trial(self) -> Iterator[tuple[SQLiteAdministration, SQLiteSessions]]:
-        # A copy that is gone afterwards, so that nobody waits for what is tried.
+    def trial(self) -> Iterator[tuple[SQLiteAdminSession, SQLiteSessions]]:
+        # On a temporary copy, so that nobody waits for a trial.
         unseen = _sqlite_files.SQLiteFile(self.store, self.path)
         copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
         with closing(_sqlite_files.scratch()) as scratch, closing(copied):
@@ -59,52 +59,52 @@ class SQLite(Database):
                     _sqlite_files.copy_into(self.path, scratch)
             except sqlite3.Error as error:
                 raise translate(error, self.label) or error from error
-            yield SQLiteAdministration(scratch, self.store), copied
+            yield SQLiteAdminSession(scratch, self.store), copied
 
     def exists(self) -> bool:
-        return self.file.exists() or self.file.lost
+        return self.file.exists() or self.file.is_lost
 
     @contextmanager
-    def administer(self) -> Iterator[SQLiteAdministration]:
+    def administer(self) -> Iterator[SQLiteAdminSession]:
         with closing(self.connect()) as connection:
-            yield SQLiteAdministration(connection, self.store)
+            yield SQLiteAdminSession(connection, self.store)
 
     def connect(self) -> sqlite3.Connection:
-        """Return a plain connection in autocommit mode to the file, which is made where it was never opened."""
-        if self.file.opened and not self.exists():
-            self.file.verify()  # says that it was deleted: nothing else is put in its place
+        """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""
+        if self.file.was_opened and not self.exists():
+            self.file.verify()  # raises that it was deleted: no other file is made in its place
         self.file.refuse_lost()
         writes = not self.config.read_only
         try:
             if writes:
-                _sqlite_files.make(self.path)
+                _sqlite_files.create(self.path)
             return self.file.open(max(self.config.patience, 30), writes=writes, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
         except sqlite3.Error as error:
             raise translate(error, self.label) or error from error
 
-    def serving(self) -> AbstractContextManager[None]:
+    def shared_claim(self) -> AbstractContextManager[None]:
         return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
 
-    def alone(self) -> AbstractContextManager[None]:
+    def exclusive_claim(self) -> AbstractContextManager[None]:
         self.refuse_read_only()
         refusal = f"A host serves the {self.label} ({self.path}): stop it first, or disable the plugin there."
         return self._claim(fcntl.LOCK_EX, refusal)
 
     @contextmanager
-    def _claim(self, how: int, refusal: str) -> Iterator[None]:
+    def _claim(self, lock: int, refusal: str) -> Iterator[None]:
         try:
             make_folder(self.lock_file.parent)
             descriptor = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            if self.config.read_only:  # where nothing can be made, nobody purges either
+            if self.config.read_only:  # where no file can be made, nobody purges either
                 yield
                 return
             raise Unavailable(f"The lock file of the {self.label} cannot be opened: {error}") from error
         try:
             try:
-                fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
             except OSError as error:
                 raise Busy(refusal) from error
             yield
@@ -112,12 +112,12 @@ class SQLite(Database):
             os.close(descriptor)
 
     def erase(self, tables: Iterable[str]) -> None:
-        for end in ("", "-wal", "-shm", "-journal"):
-            self.path.with_name(self.path.name + end).unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
 
-class SQLiteAdministration(Administration, SQLiteSession):
-    """A connection for administration."""
+class SQLiteAdminSession(AdminSession, SQLiteSession):
+    """A session for administration of a SQLite file."""
 
     def script(self, sql: str) -> None:
         for statement in split_statements(sql):  # executescript would commit first
@@ -134,14 +134,14 @@ class SQLiteAdministration(Administration, SQLiteSession):
         path = self.rows("PRAGMA database_list")[0][2]
         return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
-    def begin(self, *, shared: bool = False) -> None:
+    def begin_transaction(self, *, shared: bool = False) -> None:
         self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             raise StoreError(f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}")
 
-    def keep(self) -> None:
+    def commit_transaction(self) -> None:
         if not self.connection.in_transaction:
             raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")

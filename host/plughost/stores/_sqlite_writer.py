@@ -1,7 +1,7 @@
-"""The one connection of a SQLite store that writes, and the queue for it.
+"""The only connection of a SQLite store that writes, and the queue for it.
 
 Single statements that wait for it at the same time share a commit: one of their threads runs all of them in one
-transaction, and each is acknowledged once that is on the disk. A statement that fails undoes itself alone.
+transaction, and each is acknowledged once the transaction is on disk. A statement that fails undoes only itself.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._connections import Turn, Turns
 from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, StoreError, translate
+from plughost.stores._pool import FairSemaphore, Waiter
 
 if TYPE_CHECKING:
     from plughost.stores._sqlite_files import SQLiteFile
@@ -20,73 +20,73 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Statement = Callable[[sqlite3.Connection], T]
-"""Runs one statement, and returns what came of it."""
+"""Runs one statement, and returns its result."""
 
-_MOST_TOGETHER: Final = 64
-_NOTICED: Final = 0.01
+_BATCH_LIMIT: Final = 64
+_WAIT_THRESHOLD: Final = 0.01
 
 
-class _Turn(Turn):
-    """A place in the queue for the connection that writes: of a transaction, or of a single statement."""
+class _Write(Waiter):
+    """A place in the queue, for a transaction or for a single statement."""
 
-    __slots__ = ("failure", "result", "settled", "statement")
+    __slots__ = ("failure", "is_done", "result", "statement")
 
     def __init__(self, statement: Statement[Any] | None = None) -> None:
         self.statement = statement
-        self.settled = False
+        self.is_done = False
         self.result: Any = None
         self.failure: BaseException | None = None
 
 
 class Writer:
-    """The one connection that writes, and the queue for it, in order of arrival."""
+    """The only connection that writes, and the queue for it, in order of arrival."""
 
     def __init__(
-        self, open_one: Callable[[], sqlite3.Connection], file: SQLiteFile, patience: float, label: str
+        self, connect: Callable[[], sqlite3.Connection], file: SQLiteFile, patience: float, label: str
     ) -> None:
-        """Open nothing yet; the file is verified after each commit, before anything is acknowledged."""
-        self.turns = Turns(1, f"The {label} is busy: other writers held it for {patience:g} s.")
-        self._open_one, self._file, self._patience, self._label = open_one, file, patience, label
+        """Open nothing yet; after each commit, the file is verified before anything is acknowledged."""
+        self.slots = FairSemaphore(1, f"The {label} is busy: other writers held it for {patience:g} s.")
+        self._connect, self._file, self._patience, self._label = connect, file, patience, label
         self._closed = False
         self._connection: sqlite3.Connection | None = None
 
     def single(self, deadline: float, statement: Statement[T]) -> T:
-        """Run one statement and commit it, together with those of others that came meanwhile."""
-        turn = _Turn(statement)
-        self.turns.begin(turn, deadline)  # or somebody settles it
-        if not turn.settled:
-            together = [turn]
+        """Run one statement and commit it, together with those that other threads queued meanwhile."""
+        write = _Write(statement)
+        self.slots.acquire(write, deadline)  # or another thread runs it
+        if not write.is_done:
+            batch = [write]
             try:
                 connection = self._begin(deadline)
-                with self.turns.lock:
-                    queue = self.turns.queue
-                    while queue and queue[0].statement is not None and len(together) <= _MOST_TOGETHER:
-                        together.append(queue.popleft())
-                self._run_all(connection, together)
-            except BaseException as error:  # noqa: BLE001 - raised below, by each
-                for each in together:
+                with self.slots.lock:
+                    queue = self.slots.queue
+                    while queue and queue[0].statement is not None and len(batch) <= _BATCH_LIMIT:
+                        batch.append(queue.popleft())
+                self._run_batch(connection, batch)
+            except BaseException as error:  # noqa: BLE001 - each thread raises its own below
+                for each in batch:
                     each.failure = error
             finally:
-                for each in together[1:]:
-                    each.settled = True
-                    each.passed.release()
-                self._pass_on()
-        if turn.failure is not None:
-            raise turn.failure
-        result: T = turn.result
+                for each in batch[1:]:
+                    each.is_done = True
+                    each.granted.release()
+                self._release()
+        if write.failure is not None:
+            raise write.failure
+        result: T = write.result
         return result
 
     def begin(self, deadline: float) -> sqlite3.Connection:
-        """Return the connection in a transaction of the caller's own; `end` is to follow."""
-        self.turns.begin(_Turn(), deadline)
+        """Begin a transaction of the caller, and return its connection; `end` must follow."""
+        self.slots.acquire(_Write(), deadline)
         try:
             return self._begin(deadline)
         except BaseException:
-            self._pass_on()
+            self._release()
             raise
 
     def end(self, *, commit: bool) -> None:
-        """End the transaction of the caller."""
+        """Commit or roll back the transaction of the caller."""
         connection = self._connection
         assert connection is not None
         try:
@@ -97,25 +97,25 @@ class Writer:
             else:
                 self._roll_back(connection)
         finally:
-            self._pass_on()
+            self._release()
 
     def close(self) -> None:
-        """Close the connection once nobody uses it."""
+        """Close the connection once it is not in use."""
         self._closed = True
-        with self.turns.lock:
-            if not self.turns.used and self._connection is not None:
-                self._file.leave(self._connection)
-                self._drop()
+        with self.slots.lock:
+            if not self.slots.in_use and self._connection is not None:
+                self._file.checkpoint_if_replaced(self._connection)
+                self._disconnect()
 
-    def _pass_on(self) -> None:
-        self.turns.end()
+    def _release(self) -> None:
+        self.slots.release()
         if self._closed:
             self.close()
 
     def _begin(self, deadline: float) -> sqlite3.Connection:
         is_new = self._connection is None
         if self._connection is None:
-            self._connection = self._open_one()
+            self._connection = self._connect()
         else:
             self._file.verify_to_write()
         connection = self._connection
@@ -128,46 +128,46 @@ class Writer:
             connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
             if not isinstance(translate(error, self._label), Busy):
-                self._drop()
+                self._disconnect()
             raise
         finally:
             took = time.monotonic() - begun
-            if took > _NOTICED:  # another process wrote
-                self.turns.waits.add(took)
+            if took > _WAIT_THRESHOLD:  # another process wrote
+                self.slots.waits.add(took)
             if waited and self._connection is not None:
                 connection.execute(f"PRAGMA busy_timeout = {int(self._patience * 1000)}")
         if is_new:
-            self._file.follow_log()
+            self._file.track_log()
         return connection
 
-    def _run_all(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
-        """Run single statements in the transaction that was begun, and commit it."""
-        for turn in turns:
-            assert turn.statement is not None
+    def _run_batch(self, connection: sqlite3.Connection, batch: list[_Write]) -> None:
+        """Run single statements in the open transaction, and commit it."""
+        for write in batch:
+            assert write.statement is not None
             try:
-                turn.result = turn.statement(connection)
+                write.result = write.statement(connection)
             except Exception as error:  # noqa: BLE001 - its own thread raises it
-                turn.failure = error
+                write.failure = error
             if not connection.in_transaction:
-                # SQLite undid all of it, as when the disk is full: the others are run again, without this one.
-                self._run_each(connection, [each for each in turns if each is not turn])
+                # SQLite rolled everything back, as when the disk is full: run the others again, without this one.
+                self._run_separately(connection, [each for each in batch if each is not write])
                 return
         try:
             self._commit(connection)
         except sqlite3.IntegrityError:
-            if len(turns) == 1:
+            if len(batch) == 1:
                 raise
-            self._run_each(connection, turns)  # it doesn't tell whose constraint failed
+            self._run_separately(connection, batch)  # the error doesn't tell whose constraint failed
 
-    def _run_each(self, connection: sqlite3.Connection, turns: list[_Turn]) -> None:
-        """Run single statements each in a transaction of its own."""
-        for turn in turns:
-            turn.failure = None
+    def _run_separately(self, connection: sqlite3.Connection, batch: list[_Write]) -> None:
+        """Run each statement in a transaction of its own."""
+        for write in batch:
+            write.failure = None
             try:
                 connection.execute("BEGIN IMMEDIATE")
-                self._run_all(connection, [turn])
+                self._run_batch(connection, [write])
             except Exception as error:  # noqa: BLE001 - its own thread raises it
-                turn.failure = error
+                write.failure = error
 
     def _commit(self, connection: sqlite3.Connection) -> None:
         try:
@@ -175,7 +175,7 @@ class Writer:
         except sqlite3.Error as error:
             self._roll_back(connection)
             name = getattr(error, "sqlite_errorname", "")
-            # Where a quota leaves no room for the log, the transaction's end is not in it.
+            # If a quota leaves no room for the log, the log lacks the transaction's end.
             if name.startswith("SQLITE_IOERR") and name != "SQLITE_IOERR_WRITE":
                 message = f"{self._label}: the disk failed at the commit, which may have been kept or not: {error}"
                 raise OutcomeUnknown(message) from error
@@ -190,10 +190,10 @@ class Writer:
         try:
             connection.rollback()
         except sqlite3.Error:
-            self._drop()
+            self._disconnect()
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._file.leave_log()
+            self._file.forget_log()
             connection.close()

@@ -1,4 +1,4 @@
-"""A store as a plugin has it: operations that read and operations that write."""
+"""A store as a plugin uses it: operations that read and operations that write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
-from plughost.stores._connections import operation as current
+from plughost.stores._availability import Availability
 from plughost.stores._errors import (
     Busy,
     ConnectionLost,
@@ -28,9 +28,9 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._gate import Gate
-from plughost.stores._migrations import Migration, Place, read_migrations
+from plughost.stores._migrations import Migration, MigrationTarget, read_migrations
 from plughost.stores._opening import Opening, try_opening
-from plughost.stores._presence import Presence
+from plughost.stores._pool import current_operation
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -51,24 +51,25 @@ _LONGEST_BACK_OFF: Final = 0.25
 
 
 class OpenStore(Generic[E]):
-    """A store, open or about to be: `E` is what its factory of entities returns, or `Session` where it has none.
+    """A store that is open, or about to be.
 
-    An operation is a function whose first argument is that. It returns plain values: nothing of Pony may leave it. It
-    does nothing else of note, as it may be run again. One thread runs one operation at a time, of whichever store.
+    `E` is what operations get as their first argument: what `Store.entities` returns, or else a `Session`. An
+    operation returns plain values, nothing of Pony. It may be run again, so it changes nothing but the store. A thread
+    runs one operation at a time, whatever the store.
 
-    A store is prepared, then migrated, then open. Operations are refused before it is migrated, and wait from then on
-    until it is open.
+    A store is prepared, then migrated, then opened. Operations are refused before it is migrated; from then on they
+    wait until it is open.
 
-    Operations wait for a database that was just lost, for `StoreConfig.patience` seconds after the loss. From then on
-    they fail at once with `Unavailable`, until one, `StoreConfig.pause` seconds after the last that tried, finds it
-    back. A host starts without its database, too.
+    If the database is lost, operations wait for it until `StoreConfig.patience` seconds after the loss. Then they fail
+    at once with `Unavailable`, and one operation every `StoreConfig.pause` seconds tries to reach it again. A host
+    starts without its database, too.
 
     Attributes:
         declared: The declaration.
         plugin: The plugin that declared it.
         database: Its database.
-        events: Told of every operation while somebody watches.
-        claims: What this host does alone of those that share the database. None where no other can use it.
+        events: Where operations are published while somebody watches.
+        claims: What only one of the hosts on the database does. None if no other host can use it.
     """
 
     def __init__(self, declared: Store, plugin: str, database: Database, logger: structlog.stdlib.BoundLogger) -> None:
@@ -81,11 +82,11 @@ class OpenStore(Generic[E]):
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._prepared = True
-        self._migrated: Opening | None = None
+        self._opening: Opening | None = None
         self._closed = False
         self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._presence = Presence(
-            database, lambda: Opening(self._place).finish(), self._refuse, self._logger, declared.tables
+        self._availability = Availability(
+            database, lambda: Opening(self._target).commit(), self._check_usable, self._logger, declared.tables
         )
 
     @property
@@ -103,168 +104,165 @@ class OpenStore(Generic[E]):
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
         if self._closed:
             return "closed"
-        return "open" if self._presence.opened is not None and self._presence.trouble is None else "unavailable"
+        return "open" if self._availability.handle is not None and self._availability.problem is None else "unavailable"
 
     @property
     def schema(self) -> int | None:
-        """The number of its schema; None before it was opened."""
-        return self._presence.opened.schema if self._presence.opened else None
+        """The number of its schema; None before it is opened."""
+        return self._availability.handle.schema if self._availability.handle else None
 
     @property
     def figures(self) -> dict[str, float]:
-        """What its connections are doing, by name: how many there are and may be, and the waits for them."""
-        if self._presence.opened is None:
+        """How many connections are open and in use, their limit, and the waits for them and for locks."""
+        if self._availability.handle is None:
             return {}
-        sessions = self._presence.opened.sessions
+        sessions = self._availability.handle.sessions
         pool, locks = sessions.pool, sessions.lock_waits
         return {
-            "connections_in_use": pool.turns.used,
+            "connections_in_use": pool.slots.in_use,
             "connections_open": pool.open,
             "connections_at_most": pool.size,
-            "connection_waits": pool.turns.waits.count,
-            "connection_wait_seconds": pool.turns.waits.seconds,
+            "connection_waits": pool.slots.waits.count,
+            "connection_wait_seconds": pool.slots.waits.seconds,
             "lock_waits": locks.count,
             "lock_wait_seconds": locks.seconds,
         }
 
     @cached_property
     def migrations(self) -> tuple[Migration, ...]:
-        """The migrations as they were when this was made: an upgrade in place replaces the files."""
+        """The migrations, read once: an upgrade in place replaces the files."""
         return read_migrations(self.declared, self.database.config.dialect)
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What must be equal of two stores for one to go on in place of the other."""
+        """What must be equal for one store to go on in place of another."""
         return self.plugin, self.declared, self.database.config, self.migrations
 
     @property
-    def _place(self) -> Place:
-        return Place(self.declared, self.plugin, self.database, self.migrations, self._logger)
+    def _target(self) -> MigrationTarget:
+        return MigrationTarget(self.declared, self.plugin, self.database, self.migrations, self._logger)
 
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
-        """Migrate the store where nobody else sees it, until `open` keeps that or `close` undoes it.
+        """Migrate the store, unseen by others until `open` commits that or `close` rolls it back.
 
         Raises:
-            SetupError: Somebody has to mend something first; the message says what.
+            SetupError: Somebody has to fix something first; the message says what.
             Unavailable: The database cannot be reached. Operations try again, once the store is open.
             Busy: Others hold it. Operations try again, once the store is open.
         """
         self._gate.begin()
         try:
-            self._gate.shut()
+            self._gate.drain()
             self._prepared = False
-            self._migrated = Opening(self._place, older=older, rehearse=True)
+            self._opening = Opening(self._target, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
             if not self._prepared:
-                self._presence.fail(error)
+                self._availability.record_open_failure(error)
             raise
         finally:
             self._gate.end()
 
     def open(self) -> bool:
-        """Keep what was migrated, and let operations in; return whether anything was migrated.
+        """Commit the migrations, and admit operations; return whether anything was migrated.
 
         Raises:
-            StoreError: What was migrated can't be kept, and nothing of it was. Operations try again.
+            StoreError: The commit failed, and nothing was kept. Operations try again.
         """
-        opening, self._migrated = self._migrated, None
+        opening, self._opening = self._opening, None
         try:
             if opening is not None:
-                self._presence.opened = opening.finish()
-            return opening is not None and opening.migrates
+                self._availability.handle = opening.commit()
+            return opening is not None and opening.has_migrations
         except StoreError as error:
-            self._presence.fail(error)
+            self._availability.record_open_failure(error)
             raise
         finally:
             self._gate.open()
 
     def try_migrations(self) -> tuple[str, ...]:
-        """See whether the store could be migrated and opened, and leave it as it is; raises as `migrate`.
+        """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
 
         Returns:
             The files of migrations that were edited after they had been applied.
         """
-        return try_opening(self._place)
+        return try_opening(self._target)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let operations wait while a block runs, with no connection left; `Busy` if one takes too long before it."""
-        self._gate.shut()
+        """Make operations wait while a block runs, without connections; `Busy` if one takes too long before it."""
+        self._gate.drain()
         try:
-            self._presence.release()
+            self._availability.close()
             yield
         finally:
             if not self._closed:
-                with suppress(StoreError):  # it goes on, and holds the claim that a host serves it
-                    self._presence.ready(time.monotonic())
+                with suppress(StoreError):  # it goes on, and claims that a host serves it
+                    self._availability.ensure_open(time.monotonic())
             self._gate.open()
 
     def close(self) -> None:
-        """Close the connections for good; operations that still run keep theirs until they are done."""
+        """Close the connections for good; operations that still run keep theirs until they end."""
         self._closed = True
-        migrated, self._migrated = self._migrated, None
-        if migrated is not None:
-            migrated.undo()
-        self._presence.release()
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            opening.roll_back()
+        self._availability.close()
         if self.claims is not None:
             self.claims.close()
         self._gate.open()
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads, each query what is committed by then; on SQLite it waits for no writer.
+        """Run an operation that only reads. Each query sees what is committed by then; on SQLite, no writer delays it.
 
         Args:
-            operation: Called with the entities or the session, then `args` and `kwargs`; returns what this returns.
-            *args: What it needs.
-            **kwargs: What it needs.
+            operation: Called with the entities or the session, then `args` and `kwargs`; its result is returned.
+            *args: Passed to the operation.
+            **kwargs: Passed to the operation.
 
         Raises:
-            Busy: The database was too long in answering.
+            Busy: The database took too long to answer.
             Unavailable: The database cannot be reached.
-            MisusedStore: It breaks a rule of this class.
-            StoreError: The database refused it.
+            MisusedStore: The operation breaks a rule of this class.
+            StoreError: The database refused a statement.
         """
-        return self._operate(Mode.READ, operation, args, kwargs)
+        return self._observe(Mode.READ, operation, args, kwargs)
 
     def run(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation in one transaction, which is committed if it returns and undone if it raises.
+        """Run an operation in one transaction, which is committed if it returns and rolled back if it raises.
 
-        It is called as by `read`, and again from the start, after a moment, where others were in its way.
+        It is called as by `read`. If others are in its way, it is run again from its start after a moment.
 
         Raises:
-            Duplicate: A unique value is there already. It may show as late as the commit, so catch it around `run`.
+            Duplicate: A unique value exists already. This may only show at the commit, so catch it around `run`.
             Busy: Others held what it needs for longer than `StoreConfig.patience` seconds.
             Unavailable: The database cannot be reached or written.
-            OutcomeUnknown: It may have been committed or not.
-            MisusedStore: It breaks a rule of this class.
-            StoreError: The database refused it.
+            OutcomeUnknown: The transaction may have been committed or not.
+            MisusedStore: The operation breaks a rule of this class.
+            StoreError: The database refused a statement.
         """
-        return self._operate(Mode.WRITE, operation, args, kwargs)
+        return self._observe(Mode.WRITE, operation, args, kwargs)
 
     def single(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation of exactly one statement, which is committed when it returns to the operation.
+        """Run an operation of exactly one statement, which is committed at once.
 
-        That is the quickest way to write. On SQLite, such statements of several threads share a commit; on PostgreSQL
-        it is one round trip. If the connection is lost in that moment, the outcome is unknown, where `run` can ask.
-        With entities this is the same as `run`, and raises the same in any case.
+        This is the fastest way to write. On SQLite, statements of several threads share a commit; on PostgreSQL, it
+        takes one round trip. If the connection is lost meanwhile, the outcome is unknown, while `run` can ask for it.
+        With entities, this is the same as `run`. It raises what `run` raises.
         """
         # Pony decides itself how many statements it needs.
         mode = Mode.SINGLE if self.declared.entities is None else Mode.WRITE
-        return self._operate(mode, operation, args, kwargs)
+        return self._observe(mode, operation, args, kwargs)
 
     def batches(
         self, query: Callable[[E, K | None, int], Sequence[T]], key: Callable[[T], K], size: int = 1000
     ) -> Iterator[Sequence[T]]:
-        """Yield all rows of a long list in batches, none empty; memory stays bounded, and no session stays open.
+        """Yield the rows of a long list in batches, none empty; memory stays bounded, and no session stays open.
 
         Args:
-            query: Called with the entities or the session, the key of the last row so far (None at first) and `size`;
-                returns at most that many of the rows that follow, in the order of their keys.
+            query: Called with the entities or the session, the key of the last row so far (None at first) and `size`.
+                It returns at most `size` of the following rows, in the order of their keys.
             key: Returns a row's key.
             size: Rows in a batch.
-
-        Yields:
-            The batches.
 
         Raises:
             StoreError: As `read`.
@@ -279,16 +277,16 @@ class OpenStore(Generic[E]):
             after = key(rows[-1])
 
     def ping(self) -> None:
-        """Ask the database for a sign of life, and whether it is in order and takes writes; raises as `run`."""
-        self._tell(Mode.READ, self._ping)
+        """Check that the database answers, is in order and takes writes; raises as `run`."""
+        self._publish(Mode.READ, self._ping)
 
-    def _operate(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    def _observe(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
         if self.events is None or not self.events.watches("store"):
-            return self._attempt(mode, operation, args, kwargs)
-        return self._tell(mode, partial(self._attempt, mode, operation, args, kwargs))
+            return self._admit(mode, operation, args, kwargs)
+        return self._publish(mode, partial(self._admit, mode, operation, args, kwargs))
 
-    def _tell(self, mode: Mode, call: Callable[[], T]) -> T:
-        """Call a function, and tell of it where somebody watches."""
+    def _publish(self, mode: Mode, call: Callable[[], T]) -> T:
+        """Call a function, and publish an event about it if anybody watches."""
         begun = time.perf_counter()
         outcome = "ok"
         try:
@@ -303,93 +301,93 @@ class OpenStore(Generic[E]):
                     "kind": "read" if mode is Mode.READ else "write",
                     "outcome": outcome,
                     "seconds": time.perf_counter() - begun,
-                    "waited": current.waited,
+                    "waited": current_operation.waited,
                 }
                 self.events.publish(Event("store", self.plugin, fields))
 
-    def _attempt(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation once it is let in, and raise no driver's error."""
+    def _admit(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+        """Run an operation once the gate admits it; never raise a driver's error."""
         deadline = time.monotonic() + self._patience
         self._gate.enter(deadline)
         try:
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
-            result = self._insist(mode, deadline, operation, args, kwargs)
-            if self._presence.away or self._presence.failing is not None:
+            result = self._run_with_retries(mode, deadline, operation, args, kwargs)
+            if self._availability.is_lost or self._availability.failure is not None:
                 with suppress(Exception):
-                    self._presence.succeeded(mode)
+                    self._availability.record_success(mode)
             return result
         finally:
             self._gate.end()
 
-    def _insist(
+    def _run_with_retries(
         self, mode: Mode, deadline: float, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> T:
-        """Run an operation, again after a moment where `_helps_again` says so."""
-        presence = self._presence
+        """Run an operation, and again after a moment while `_should_retry` says so."""
+        availability = self._availability
         back_off = _FIRST_BACK_OFF
         while True:
             session: Session | None = None
             try:
-                opened = presence.opened
-                if opened is None or presence.trouble is not None:
-                    opened = presence.ready(deadline)
-                session = opened.sessions.session(mode, deadline)
-                return opened.perform(session, operation, args, kwargs)
-            except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-                found = self._judge(error, mode)
-                if not self._helps_again(found, mode, deadline, session):
-                    self._give_up(found, error)
+                handle = availability.handle
+                if handle is None or availability.problem is not None:
+                    handle = availability.ensure_open(deadline)
+                session = handle.sessions.session(mode, deadline)
+                return handle.run_operation(session, operation, args, kwargs)
+            except Exception as error:  # noqa: BLE001 - anything else passes, see _classify
+                found = self._classify(error, mode)
+                if not self._should_retry(found, mode, deadline, session):
+                    self._raise_final(found, error)
             time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
             back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
 
-    def _helps_again(self, found: StoreError, mode: Mode, deadline: float, session: Session | None) -> bool:
-        """Return whether to run an operation again that failed before its deadline.
+    def _should_retry(self, found: StoreError, mode: Mode, deadline: float, session: Session | None) -> bool:
+        """Return whether a failed operation should be run again before its deadline.
 
-        What others were in the way of, or no connection could be made for. A statement that was ended: a read, if
-        somebody did that. A connection that was lost: only if nothing that was written over it was answered.
+        Yes if others were in its way, or if no connection could be made. If a statement was cancelled: only a read, and
+        not by the server's limit. If a connection was lost: only if the server confirmed no write over it.
         """
         left = deadline - time.monotonic()
         if left <= 0:
             return False
-        if isinstance(found, Overran):  # a statement, before the server's limit can be over
+        if isinstance(found, Overran):
             return mode is Mode.READ and self._patience - left < self.database.config.statement_timeout
         if isinstance(found, ConnectionLost) and not isinstance(found, Unreached):
             return session is not None and session.untouched
         return isinstance(found, (Busy, Unreached))
 
-    def _judge(self, error: Exception, mode: Mode) -> StoreError:
-        """Return what an operation failed with, and take note of it; raise what is none of the store's."""
+    def _classify(self, error: Exception, mode: Mode) -> StoreError:
+        """Return the store error that an operation failed with, and record it; raise any other error."""
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
         if type(found) in {StoreError, Forbidden}:
-            # A store that is closed was replaced by one of newer code, which may have migrated it.
-            found = Unavailable(str(found)) if self._closed else self._presence.explain(found)
+            # A closed store was replaced by one of newer code, which may have migrated it.
+            found = Unavailable(str(found)) if self._closed else self._availability.explain(found)
         elif type(found) is Unavailable and self.state == "open":
-            found = self._presence.failed(found, mode)
+            found = self._availability.record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
-            self._presence.note(found)
+            self._availability.record_loss(found)
         return found
 
-    def _give_up(self, found: StoreError, error: Exception) -> NoReturn:
-        """Raise what an operation failed with in the end."""
+    def _raise_final(self, found: StoreError, error: Exception) -> NoReturn:
+        """Raise the error of an operation that is not run again."""
         if isinstance(found, (Busy, Exhausted, Forbidden, Refused)):
-            self._presence.held(found)
+            self._availability.log_refusal(found)
         raise found from None if found is error else error
 
     def _ping(self) -> None:
         self._gate.enter(time.monotonic() + self._patience)
         try:
-            self._presence.ready(0.0).sessions.look(writes=True)
-            self._presence.succeeded(Mode.LOOK)
-        except Exception as error:  # noqa: BLE001 - anything else passes, see _judge
-            self._give_up(self._judge(error, Mode.LOOK), error)
+            self._availability.ensure_open(0.0).sessions.probe(writes=True)
+            self._availability.record_success(Mode.PROBE)
+        except Exception as error:  # noqa: BLE001 - anything else passes, see _classify
+            self._raise_final(self._classify(error, Mode.PROBE), error)
         finally:
             self._gate.end()
 
-    def _refuse(self) -> None:
-        """Refuse operations of a store that is not to be opened yet, or any more."""
+    def _check_usable(self) -> None:
+        """Raise if the store may not be opened yet, or not any more."""
         if self._prepared:
             raise MisusedStore(
                 f"The {self._label} is not open yet: stores open after the hooks that build the host. "

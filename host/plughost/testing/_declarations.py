@@ -138,11 +138,11 @@ def _unannotated(body: Iterable[ast.stmt], *, in_class: bool = False) -> Iterato
 
 def _claims(plugin: str, registry: Registry) -> Iterator[str]:
     """Yield conflicts for which the host refuses this plugin, or another one because of it."""
-    (own,) = (entry for entry in registry.entries if entry.name == plugin)
+    (own,) = (entry for entry in registry.records if entry.name == plugin)
     if own.failure is not None:
         how = ": give it a name of its own" if own.failure.stage == "conflict" else ""
         yield f"{own.failure.cause}{how}"
-    for entry in registry.entries:
+    for entry in registry.records:
         failure = entry.failure
         if failure is not None and failure.stage == "conflict" and own.installed.label in failure.cause:
             yield f"{failure.cause}, so {entry.installed.label} loses what is its own: choose another name"

@@ -59,7 +59,7 @@ class ManualClock(Clock):
         """Return the seconds it was advanced."""
         return self._elapsed
 
-    def patience(self, seconds: float) -> float | None:
+    def wait_timeout(self, seconds: float) -> float | None:
         """Return None: nothing happens until it is advanced."""
         return None
 

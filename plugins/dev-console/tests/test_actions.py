@@ -37,7 +37,7 @@ def test_what_can_not_be_done_is_told(start: Start) -> None:
     """A required plugin stays, with the reason."""
     with start(_settings={"required": ["dev-console", "other"]}, other=Slow()) as console:
         page = console.finish(console.post("/plugins/other/state", state="disabled"))
-        assert "Disable other: not done" in page
+        assert "Disable other: failed" in page
         assert "The setting required names other" in page
 
 
@@ -75,7 +75,7 @@ def test_a_reload_does_not_hold_the_console_up(start: Start) -> None:
         assert slow.entered.wait(30)
         answer = console.post("/reload")
         try:
-            assert "Reload: under way" in console.client.get(answer.headers["Location"]).text
+            assert "Reload: in progress" in console.client.get(answer.headers["Location"]).text
             assert console.post("/reload").status_code == 409
         finally:
             slow.go.set()

@@ -45,7 +45,7 @@ def test_a_setting_is_changed_when_the_difference_was_seen(start: Start) -> None
         before = _file(console)
         page = html.unescape(console.post("/settings/edit", key=KEY, value="5").text)
         assert "+days = 5" in page
-        assert "shelf is loaded anew" in page, "and what it holds in memory is lost"
+        assert "shelf is reloaded" in page, "and what it holds in memory is lost"
         assert _file(console) == before
         page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
         assert f"Set {KEY}: done" in page
@@ -66,7 +66,7 @@ def test_a_reload_that_changed_nothing_is_told_on_the_overview(start: Start) -> 
         console.finish(console.post("/reload"))
         for path in ("", "/load"):
             text = html.unescape(console.get(path).text)
-            assert "refused, and generation 1 goes on" in text
+            assert "refused; generation 1 still serves" in text
             assert "greater than or equal to 1" in text
 
 

@@ -55,7 +55,7 @@ def test_a_link_that_was_used_is_refused(console: Console) -> None:
     """A second browser gets nothing from it; the first, on its back button, is led on."""
     used = link(console.host)
     answer = httpx.get(used)
-    assert (answer.status_code, "used before" in answer.text, answer.cookies) == (403, True, httpx.Cookies())
+    assert (answer.status_code, "used already" in answer.text, answer.cookies) == (403, True, httpx.Cookies())
     assert console.client.get(used).status_code == 303
 
 

@@ -170,7 +170,7 @@ def test_a_page_that_fails_says_so(console: Console) -> None:
     """The console goes on."""
     answer = console.get("/pages/shop/broken")
     assert answer.status_code == 200
-    assert "The plugin failed to make this page RuntimeError" in _text(answer.text)
+    assert "The plugin failed to render this page RuntimeError" in _text(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ AXE = "axe-core@4.14.1"
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[RunningHost]:
-    """A host with every plugin, one of them disabled, and two of third parties."""
+    """A host with every plugin, one of them disabled, and with two third-party plugins."""
     brought = [plugin_distribution("almanac", Almanac), plugin_distribution("failing", Failing)]
     settings = {"disabled": ["catalog-v2"]}
     with running_host(settings=settings, distributions=[*metadata.distributions(), *brought]) as running:
@@ -34,7 +34,7 @@ def host() -> Iterator[RunningHost]:
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Chrome]:
-    """A browser, for which the name console.example is this machine."""
+    """A browser that resolves console.example to this machine."""
     options = ChromeOptions()
     for argument in (
         "--headless=new",
@@ -55,7 +55,7 @@ def opened() -> Iterator[Chrome]:
 
 @pytest.fixture
 def browser(opened: Chrome) -> Iterator[Chrome]:
-    """The browser, without cookies, at its usual width, whose logs begin here."""
+    """The browser, without cookies, at its usual width, with empty logs."""
     opened.execute_cdp_cmd("Network.clearBrowserCookies", {})
     opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     for kind in ("browser", "performance"):
@@ -66,7 +66,7 @@ def browser(opened: Chrome) -> Iterator[Chrome]:
 
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The script of axe-core, as npm has it."""
+    """The script of axe-core, installed by npm."""
     npm = shutil.which("npm")
     if npm is None:
         pytest.skip("the console's accessibility is not tested: npm, which fetches axe-core, is not installed")
@@ -84,5 +84,5 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def console(browser: Chrome, host: RunningHost) -> Console:
-    """The console, entered."""
+    """The console, logged in."""
     return Console(browser, host)

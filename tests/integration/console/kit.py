@@ -1,4 +1,4 @@
-"""What the tests of the console in a browser share: the console as a person uses it, and what a browser says of it."""
+"""The browser tests' view of the console: pages, elements, buttons, and the browser's logs."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class Failing:
 
 
 class Numbered:
-    """One of many plugins."""
+    """One of many plugins, with a number."""
 
     def __init__(self, number: int) -> None:
-        """Take a number."""
+        """Store the number."""
         self._number = number
 
     def on_get(self, req: Any, resp: Any) -> None:
@@ -87,13 +87,13 @@ class Numbered:
 
 
 class Console:
-    """The console, as a person uses it."""
+    """The console as a person uses it."""
 
     def __init__(self, browser: Chrome, host: RunningHost) -> None:
-        """Enter by a new link."""
+        """Enter through a new link."""
         self.browser = browser
         self.url = host.url()
-        # The page is loaded or drawn again whenever the host has news, so an element may be gone once it was found.
+        # The page is loaded or drawn again whenever the host has news, so an element that was found may be gone.
         self.wait: WebDriverWait[Chrome] = WebDriverWait(browser, 60, ignored_exceptions=[WebDriverException])
         browser.get(host.host.view.answer_query("dev-console", "link")["link"])
 
@@ -103,30 +103,30 @@ class Console:
 
     @property
     def heading(self) -> str:
-        """The page's heading."""
+        """Return the page's heading."""
         return self.browser.find_element(By.TAG_NAME, "h1").text
 
     def find(self, selector: str) -> WebElement:
-        """Return an element once it is there."""
+        """Wait for an element, and return it."""
         return self.wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, selector))
 
     def text(self, selector: str) -> str:
-        """Return the text of an element once it is there; in one step, since it may be drawn again meanwhile."""
+        """Wait for an element, and return its text, in one step because the page may be drawn again meanwhile."""
         look = "return document.querySelector(arguments[0]).innerText"
         return str(self.wait.until(lambda browser: browser.execute_script(look, selector)))
 
     def until(self, selector: str, text: str) -> None:
-        """Wait until an element has a text."""
+        """Wait until an element has a given text."""
         look = "return [...document.querySelectorAll(arguments[0])].some(each => each.innerText.includes(arguments[1]))"
         self.wait.until(lambda browser: browser.execute_script(look, selector, text))
 
     def press(self, row: str, button: str) -> str:
-        """Press the button of a plugin, and return the result once the page shows it and has moved the focus there."""
+        """Press a plugin's button, wait until the page shows the result and focuses it, and return the result."""
         found = f"//tbody[.//a[text()='{row}']]//button[starts-with(normalize-space(), '{button}')]"
         self.browser.find_element(By.XPATH, found).click()
         if button == "Disable":
             self.find("dialog[open] button[value=yes]").click()
-        # In one step, since the page is loaded again when the host has done it.
+        # In one step, since the page is loaded again when the host is done.
         look = """
             const result = document.querySelector("#result:not([data-job])");
             return result && document.activeElement === result ? result.innerText : "";
@@ -144,7 +144,7 @@ class Console:
 
 
 def log_of(browser: Chrome, name: str) -> list[dict[str, Any]]:
-    """Return what came into one of the browser's logs since it was asked for last."""
+    """Return the entries of one of the browser's logs since the last call."""
     entries: list[dict[str, Any]] = browser.get_log(name)  # type: ignore[no-untyped-call] # selenium doesn't type it
     return entries
 
@@ -155,14 +155,14 @@ def complaints(browser: Chrome) -> list[str]:
 
 
 def requested(browser: Chrome) -> set[str]:
-    """Return the hosts that the browser asked for something."""
+    """Return the hosts to which the browser sent requests."""
     messages = (json.loads(entry["message"])["message"] for entry in log_of(browser, "performance"))
     urls = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
     return {urlsplit(url).netloc for url in urls if url.startswith(("http", "ws"))}
 
 
 def faults(browser: Chrome, axe: str) -> list[tuple[str, list[str]]]:
-    """Return the faults that axe-core finds in the page, of whatever impact, with the elements that have them."""
+    """Return the faults that axe-core finds in the page, of any impact, with their elements."""
     browser.execute_script(axe)
     found = browser.execute_async_script("axe.run().then(arguments[0], (error) => arguments[0](String(error)))")
     assert len(found["passes"]) > 10, "axe-core looked at the page"

@@ -1,6 +1,7 @@
-"""Whether a page still looks as in its picture: by its words, places and colours, since fonts differ between machines.
+"""Compare a page with its picture by texts, positions and colours, since fonts differ between machines.
 
-What is compared lies beside each picture as JSON, with the picture's hash, so that one isn't renewed without the other.
+Beside each picture, a JSON file has what is compared and the picture's hash, so that neither is renewed without the
+other.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ def keep_or_compare(browser: Chrome, name: str, picture: str) -> None:
 
 
 def _written(kept: dict[str, Any]) -> str:
-    """Return JSON with a line for each part."""
+    """Return JSON with one line for each part."""
     head = json.dumps({key: value for key, value in kept.items() if key != "parts"}, ensure_ascii=False)
     parts = ",\n".join(json.dumps(part, ensure_ascii=False) for part in kept["parts"])
     return f'{head[:-1]}, "parts": [\n{parts}\n]}}\n'
 
 
 def differences(kept: dict[str, Any], shown: dict[str, Any]) -> list[str]:
-    """Return what a page shows otherwise. At the lower edge something may be in one of the two only."""
+    """Return how a page differs; parts at the lower edge may be in only one of the two."""
     told = [] if kept["colours"] == shown["colours"] else [f"colours {shown['colours']} for {kept['colours']}"]
     for here, there, verb in ((kept, shown, "is gone"), (shown, kept, "is new")):
         left = [tuple(part) for part in there["parts"]]

@@ -1,4 +1,4 @@
-"""What the buttons do."""
+"""The buttons of the console."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = with_browser
 
 
 def test_a_plugin_is_disabled_and_enabled(console: Console, host: RunningHost) -> None:
-    """A button takes its routes away, and another brings them back; the result is shown, and has the focus."""
+    """One button removes the plugin's routes, another restores them; the result is shown, and has the focus."""
     console.show("/plugins")
     assert "Disable messages: done" in console.press("messages", "Disable")
     assert httpx.get(f"{host.url()}/messages").status_code == 404
@@ -24,8 +24,8 @@ def test_a_plugin_is_disabled_and_enabled(console: Console, host: RunningHost) -
     assert complaints(console.browser) == []
 
 
-def test_the_data_of_a_plugin_is_purged(console: Console, host: RunningHost) -> None:
-    """It is offered for a disabled plugin; Cancel keeps the rows, and Yes drops them."""
+def test_a_plugins_data_is_purged(console: Console, host: RunningHost) -> None:
+    """A disabled plugin's page offers it; Cancel keeps the rows, and Yes drops them."""
     kept = httpx.post(f"{host.url()}/messages", json={"content": "kept so far"})
     assert kept.status_code == 201
     console.show("/plugins")
@@ -33,38 +33,38 @@ def test_the_data_of_a_plugin_is_purged(console: Console, host: RunningHost) -> 
     console.show("/plugins/messages")
     button = "form[action$='/purge'] button"
     console.find(button).click()
-    console.until("dialog[open]", "All rows in its stores are dropped for good")
+    console.until("dialog[open]", "All rows in its stores are deleted")
     console.find("dialog[open] button.quiet").click()
     console.find(button).click()
     console.find("dialog[open] button[value=yes]").click()
-    console.until("#result:not([data-job])", "Dropped: ")
+    console.until("#result:not([data-job])", "Deleted: ")
     console.show("/plugins")
     console.press("messages", "Enable")
     assert httpx.get(f"{host.url()}{kept.headers['Location']}").status_code == 404
     assert complaints(console.browser) == []
 
 
-def test_a_reload_is_asked_first(console: Console, host: RunningHost) -> None:
-    """What is in memory of changed plugins is lost, which the question says."""
+def test_a_reload_asks_first(console: Console, host: RunningHost) -> None:
+    """The question says that changed plugins lose what they hold in memory."""
     generation = host.host.number
     console.show("/plugins")
     console.find("form[action$='/reload'] button").click()
-    console.until("dialog[open]", "what they hold in memory is lost")
+    console.until("dialog[open]", "lose their data in memory")
     console.find("dialog[open] button[value=yes]").click()
     console.until("#result:not([data-job])", "Reload: done")
     assert host.host.number == generation + 1
     assert complaints(console.browser) == []
 
 
-def test_a_request_that_writes_is_replayed_after_a_question(console: Console, host: RunningHost) -> None:
-    """It is sent again with its body, which exists by now; the page of the new request is shown."""
+def test_a_writing_request_is_repeated_after_a_question(console: Console, host: RunningHost) -> None:
+    """It is sent again with its body, which now is a duplicate; the page of the new request is shown."""
     product = {"sku": "REPLAYED", "name": "Tea", "price": 1, "stock": 1}
     headers = {"X-Request-ID": "the-one-to-replay"}
     assert httpx.post(f"{host.url()}/api/v3/products", json=product, headers=headers).status_code == 201
     console.show("/requests?q=the-one-to-replay")
     console.find("tbody a").click()
     console.find("form[action$='/replay'] button").click()
-    console.until("dialog[open]", "The host acts on it once more")
+    console.until("dialog[open]", "The host will process it again")
     console.find("dialog[open] button[value=yes]").click()
     console.until("main .status", "409")
     assert complaints(console.browser) == []

@@ -1,4 +1,4 @@
-"""The documentation that the host serves, in a browser: search, themes, phones, and who is asked for something."""
+"""The host's documentation in a browser: search, themes, phones, and no requests to other hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT: Final = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
-    """A host that serves the pages of this checkout."""
+    """A host that serves this checkout's pages."""
     folder = tmp_path_factory.mktemp("site") / "html"
     subprocess.run([sys.executable, str(ROOT / "plugins" / "docs" / "build_site.py"), str(folder)], check=True)
     with running_host(distributions=[plugin_distribution("docs", Plugin(folder))], strict=True) as running:
@@ -40,15 +40,15 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningHost]:
 
 
 def set_up(browser: Chrome, width: int, theme: str) -> None:
-    """Let the browser have a width and prefer a theme."""
+    """Set the browser's width and preferred theme."""
     wanted = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", wanted)
     feature = {"name": "prefers-color-scheme", "value": theme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
 
 
-def test_search_finds_a_page_and_asks_nobody_else(browser: Chrome, host: RunningHost) -> None:
-    """The front page's search lists pages with the words around what was found; its policy refuses nothing it needs."""
+def test_search_finds_a_page_without_other_hosts(browser: Chrome, host: RunningHost) -> None:
+    """The front page's search lists pages with the words around each match; the policy blocks nothing."""
     browser.get(f"{host.url()}/q/docs")
     browser.find_element(By.CSS_SELECTOR, "input[type=search], input[name=q]").send_keys("drain\n")
     wait: WebDriverWait[Chrome] = WebDriverWait(browser, 60)
@@ -60,10 +60,10 @@ def test_search_finds_a_page_and_asks_nobody_else(browser: Chrome, host: Running
 
 @pytest.mark.parametrize("look", [(1280, "light"), (1280, "dark"), (320, "light"), (320, "dark")], ids=str)
 @pytest.mark.parametrize("page", ["index", "tour", "operators/settings", "how-it-works", "errors"])
-def test_a_page_is_whole_and_accessible(
+def test_a_page_is_complete_and_accessible(
     browser: Chrome, host: RunningHost, axe: str, page: str, look: tuple[int, str]
 ) -> None:
-    """In light and dark, wide and narrow: nothing overflows, every picture is there, and axe-core finds nothing."""
+    """In light and dark, wide and narrow, nothing overflows, every picture is there, and axe-core finds nothing."""
     set_up(browser, *look)
     browser.get(f"{host.url()}/q/docs/{page}.html")
     sizes: list[Any] = browser.execute_script(
@@ -86,8 +86,8 @@ def test_a_table_is_read_without_scrolling(browser: Chrome, host: RunningHost, p
     assert set(browser.execute_script(look)) <= {0}
 
 
-def test_the_sidebar_unfolds_where_the_reader_is(browser: Chrome, host: RunningHost) -> None:
-    """A part shows its pages on each of them, and stays folded on those of others; hyphens stay as they are written."""
+def test_the_sidebar_unfolds_the_readers_part(browser: Chrome, host: RunningHost) -> None:
+    """The sidebar shows the pages of the reader's part and folds the others; hyphens are kept."""
     set_up(browser, 1280, "light")
     browser.get(f"{host.url()}/q/docs/operators/settings.html")
     sidebar = browser.find_element(By.CSS_SELECTOR, ".sidebar-tree").text

@@ -1,4 +1,4 @@
-"""What people do in the console: try an operation, change a setting, go somewhere, choose a theme."""
+"""What people do in the console: try an operation, change a setting, navigate, choose a theme."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = with_browser
 
 
 def test_a_secured_route_is_called_from_its_form(console: Console, axe: str) -> None:
-    """From the list of routes: a demo account is logged in, and the answer stands below the form."""
+    """From the list of routes, a demo account logs in, and the answer appears below the form."""
     console.show("/routes")
     console.find("[data-filter]").send_keys("setup/secured get")
     console.find("tr[data-item]:not([hidden]) a[href*='/try?']").click()
@@ -34,8 +34,8 @@ def test_a_secured_route_is_called_from_its_form(console: Console, axe: str) -> 
     assert complaints(console.browser) == []
 
 
-def test_a_setting_is_changed_after_its_difference(console: Console, host: RunningHost, axe: str) -> None:
-    """The file is written by the second button only."""
+def test_a_setting_is_changed_after_a_preview(console: Console, host: RunningHost, axe: str) -> None:
+    """The first button shows the difference, and only the second one writes the file."""
     console.show("/settings/edit?key=plugins.dev-console.requests")
     field = console.find("#value")
     field.clear()
@@ -57,7 +57,7 @@ def test_a_setting_is_changed_after_its_difference(console: Console, host: Runni
 
 
 def test_the_palette_finds_a_plugin(console: Console, axe: str) -> None:
-    """Ctrl+K, a few letters and Enter lead to its page, with no mouse."""
+    """Ctrl+K, a few letters and Enter lead to the plugin's page, without a mouse."""
     ActionChains(console.browser).key_down(Keys.CONTROL).send_keys("k").key_up(Keys.CONTROL).perform()
     console.until("dialog.palette li", "Routes")
     assert faults(console.browser, axe) == []
@@ -69,7 +69,7 @@ def test_the_palette_finds_a_plugin(console: Console, axe: str) -> None:
 
 
 def test_the_theme_is_kept(console: Console) -> None:
-    """What was chosen holds on the next page, whatever the system's is."""
+    """The chosen theme also holds on the next page, whatever the system's theme is."""
     switch = console.find("[data-theme-switch]")
     while switch.text != "Theme: dark":
         switch.click()
@@ -81,7 +81,7 @@ def test_the_theme_is_kept(console: Console) -> None:
 
 
 def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> None:
-    """The overview is drawn again, and says what happened, without being loaded again."""
+    """The overview shows the change, and is drawn again without a reload of the page."""
     console.browser.execute_script("window.mark = true")
     console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
     host.host.switch("messages", enabled=False)
@@ -92,8 +92,8 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
     console.until("[data-news]", "added: messages")
 
 
-def test_what_a_button_stops_is_asked_first(console: Console, host: RunningHost) -> None:
-    """The question names what else stops, and Cancel changes nothing."""
+def test_disabling_a_required_plugin_asks_first(console: Console, host: RunningHost) -> None:
+    """The question names the dependents that will stop, and Cancel changes nothing."""
     generation = host.host.number
     console.show("/plugins")
     row = "//tbody[.//a[text()='catalog-store']]//button[starts-with(normalize-space(), 'Disable')]"
@@ -106,8 +106,8 @@ def test_what_a_button_stops_is_asked_first(console: Console, host: RunningHost)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_swagger_ui_leads_back(console: Console, host: RunningHost, axe: str, scheme: str) -> None:
-    """A link at its top, which can be read in light and dark, leads to the console."""
+def test_swagger_ui_links_to_the_console(console: Console, host: RunningHost, axe: str, scheme: str) -> None:
+    """The link at its top is readable in light and dark."""
     browser = console.browser
     media = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})

@@ -1,4 +1,4 @@
-"""What is seen as it happens: requests, and the log."""
+"""Live views: requests and the log."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 pytestmark = with_browser
 
 
-def test_a_request_is_seen_as_it_comes(console: Console, host: RunningHost) -> None:
-    """A row appears without loading the page again, and the plot of its plugin."""
+def test_a_request_is_shown_live(console: Console, host: RunningHost) -> None:
+    """Without a reload of the page, a row appears, and the plot of its plugin."""
     console.show("/requests")
     httpx.get(f"{host.url()}/api/v1/products", headers={"X-Request-ID": "seen-live"})
     row = console.wait.until(lambda browser: browser.find_element(By.XPATH, "//tr[.//code[text()='seen-live']]"))
@@ -32,8 +32,8 @@ def test_a_request_is_seen_as_it_comes(console: Console, host: RunningHost) -> N
     assert complaints(console.browser) == []
 
 
-def test_the_log_is_seen_as_it_is_written(console: Console, host: RunningHost) -> None:
-    """A line appears at the top, and the choice of levels takes it away."""
+def test_the_log_is_shown_live(console: Console, host: RunningHost) -> None:
+    """A line appears at the top, and a choice of levels hides it."""
     console.show("/log")
     host.host.logger.warning("something is odd", plugin="almanac", detail=NASTY)
     found = "//ol/li[1][contains(., 'something is odd')]"
@@ -46,7 +46,7 @@ def test_the_log_is_seen_as_it_is_written(console: Console, host: RunningHost) -
 
 
 def test_the_log_is_searched_and_paused(console: Console, host: RunningHost) -> None:
-    """With 10,000 lines a search finds one, and what is written while it pauses is shown when it goes on."""
+    """Among 10,000 lines a search finds one; lines written during a pause are shown afterwards."""
     for number in range(10_000):
         host.host.logger.info("noise", number=number)
     host.host.logger.error("needle", exc_info=ValueError("sharp"))
@@ -65,7 +65,7 @@ def test_the_log_is_searched_and_paused(console: Console, host: RunningHost) -> 
     assert complaints(console.browser) == []
 
 
-def test_ten_thousand_lines_are_kept_and_searched(browser: Chrome) -> None:
+def test_ten_thousand_lines_are_searchable(browser: Chrome) -> None:
     """The page draws 500 of them, says how many there are, and finds the oldest."""
     settings = {"plugins": {"dev-console": {"lines": 12_000}}}
     with running_host(["dev-console"], settings=settings) as host:
@@ -100,7 +100,7 @@ fetch = async (url, ...rest) => {
 
 
 def test_a_slow_search_counts_each_line_once(console: Console, host: RunningHost) -> None:
-    """What was asked for before the search was answered, and comes after that, is not added to it."""
+    """A line that arrives while a search is running is not counted again with its result."""
     for number in range(20):
         host.host.logger.info("counted", number=number)
     console.show("/log?q=counted+number%3D0")
@@ -111,7 +111,7 @@ def test_a_slow_search_counts_each_line_once(console: Console, host: RunningHost
 
 
 def test_a_slow_or_failed_request_is_found_and_opened(console: Console, host: RunningHost) -> None:
-    """Filters narrow the list at once; a click shows headers, timings and the lines of the log."""
+    """Filters narrow the list at once; a click shows headers, timings and the request's log lines."""
     identity = "an-id-that-is-rather-long"
     httpx.get(f"{host.url()}/nothing/at/all", headers={"X-Request-ID": identity, "Cookie": "a=secret"})
     host.host.logger.warning("a line about it", request_id=identity)

@@ -1,4 +1,4 @@
-"""Every page of the console: shown, accessible, on a phone, by keyboard."""
+"""Every page of the console: complete, accessible, on a phone, by keyboard."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ pytestmark = with_browser
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.thorough)])
-def test_every_page_is_shown_and_accessible(console: Console, axe: str, host: RunningHost, scheme: str) -> None:
-    """Each page is drawn without a complaint, asks nobody else, and axe-core finds no fault in it."""
+def test_every_page_is_complete_and_accessible(console: Console, axe: str, host: RunningHost, scheme: str) -> None:
+    """Each page is drawn without errors or requests to other hosts, and axe-core finds no fault."""
     browser = console.browser
     media = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
@@ -40,7 +40,7 @@ def test_every_page_is_shown_and_accessible(console: Console, axe: str, host: Ru
 
 
 def test_the_page_without_a_session_is_accessible(browser: Chrome, axe: str, host: RunningHost) -> None:
-    """What tells how to get a link can be read by everyone."""
+    """The explanation of how to get a link is accessible."""
     browser.get(f"{host.url()}/q/dev")
     assert faults(browser, axe) == []
 
@@ -57,8 +57,8 @@ def test_every_page_fits_a_phone(console: Console) -> None:
     assert wide == {}
 
 
-def test_a_tablet_shows_the_navigation_whole(console: Console) -> None:
-    """At 768 pixels every page is in sight: the navigation needs no scrolling."""
+def test_a_tablet_shows_the_whole_navigation(console: Console) -> None:
+    """At 768 pixels, every page is visible in the navigation without scrolling."""
     metrics = {"width": 768, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
     console.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     console.show("/plugins")
@@ -69,7 +69,7 @@ def test_a_tablet_shows_the_navigation_whole(console: Console) -> None:
 
 
 def test_the_keyboard_reaches_everything(console: Console) -> None:
-    """The first stop skips the navigation, and every stop is visible."""
+    """The first Tab stop skips the navigation, and every stop is visible."""
     browser = console.browser
     browser.switch_to.active_element.send_keys(Keys.TAB)
     first = browser.switch_to.active_element
@@ -90,7 +90,7 @@ def test_the_keyboard_reaches_everything(console: Console) -> None:
 
 
 def test_two_hundred_plugins_are_usable(browser: Chrome) -> None:
-    """They fit a phone, and the filter finds one of them."""
+    """Two hundred plugins fit a phone, and the filter finds one of them."""
     brought = [plugin_distribution(f"numbered-{number}", Numbered(number)) for number in range(200)]
     with running_host(settings={"hook_timeout": 60}, distributions=[*metadata.distributions(), *brought]) as host:
         console = Console(browser, host)
@@ -112,8 +112,8 @@ def test_two_hundred_plugins_are_usable(browser: Chrome) -> None:
         assert complaints(browser) == []
 
 
-def test_the_way_on_stays_in_view(console: Console) -> None:
-    """In the middle of a long page the navigation and the heads of its table are still seen."""
+def test_the_navigation_stays_in_view(console: Console) -> None:
+    """In the middle of a long page, the navigation and the table's head are still visible."""
     console.show("/settings")
     console.browser.execute_script("document.querySelector('[data-list] tbody tr:last-child').scrollIntoView()")
     top = "return Math.round(document.querySelector(arguments[0]).getBoundingClientRect().top)"
@@ -123,7 +123,7 @@ def test_the_way_on_stays_in_view(console: Console) -> None:
 
 
 def test_a_failed_plugin_shows_its_traceback(console: Console) -> None:
-    """Its page has the lines of the log that tell why, and the overview and the table of plugins begin with it."""
+    """Its page has the log lines with the cause, and the overview and the table of plugins list it first."""
     console.show("/plugins")
     assert console.text("tbody th a") == "failing"
     console.show("/plugins/failing")
@@ -135,15 +135,15 @@ def test_a_failed_plugin_shows_its_traceback(console: Console) -> None:
     assert "registry.py" in console.text(".log details details pre")
 
 
-def test_what_is_wrong_is_said_once(console: Console) -> None:
-    """The overview names a failed plugin, and not its health check and its reload beside it."""
+def test_a_problem_is_reported_once(console: Console) -> None:
+    """The overview names a failed plugin, and not also its health check and its reload."""
     console.show("")
     assert "failing" in console.text("section.notice.bad")
     assert console.browser.execute_script("return document.querySelectorAll('.notice.bad').length") == 1
 
 
-def test_health_is_told_in_sizes_and_ages(console: Console) -> None:
-    """Nobody reads eleven digits of bytes, or a time of another time zone."""
+def test_health_is_shown_in_readable_sizes_and_ages(console: Console) -> None:
+    """Nobody has to read eleven digits of bytes, or a time in another time zone."""
     console.show("/health")
     rows = "return [...document.querySelectorAll('td.value')].map((each) => each.innerText).join('\\n')"
     shown = console.browser.execute_script(rows)
@@ -152,8 +152,8 @@ def test_health_is_told_in_sizes_and_ages(console: Console) -> None:
     assert not re.search(r"\d{8}|\dT\d", shown)
 
 
-def test_a_request_is_read_on_a_phone(console: Console, host: RunningHost) -> None:
-    """At 320 pixels the head of the page is one row, and values of headers have room for words."""
+def test_a_request_is_readable_on_a_phone(console: Console, host: RunningHost) -> None:
+    """At 320 pixels the page's head is one row, and values of headers have room for words."""
     with host.client() as client:
         client.get("/api/v3/products")
     metrics = {"width": 320, "height": 740, "deviceScaleFactor": 1, "mobile": True}

@@ -1,6 +1,6 @@
-"""The pictures of the README and of the pages show what there is.
+"""The pictures in the README and the pages show the present state.
 
-`PLUGHOST_TEST_PICTURES=FOLDER` takes and keeps them there; `docs/pictures` is where the pages have them.
+`PLUGHOST_TEST_PICTURES=FOLDER` takes them and saves them there; the pages use `docs/pictures`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ pre {{ margin: 0; padding: 24px 28px; font: 15px/1.5 ui-monospace, "DejaVu Sans 
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[RunningHost]:
-    """A host with every plugin, which has served a few requests."""
+    """A host with every plugin, after a few requests."""
     with running_host() as running:
         with running.client() as client:
             for number, name in enumerate(("Green tea, 250 g", "Earl Grey, 100 g", "Rooibos, 500 g")):
@@ -66,13 +66,13 @@ def host() -> Iterator[RunningHost]:
 
 
 def take(browser: Chrome, name: str, height: int, theme: str = "light", width: int = WIDTH) -> None:
-    """Take a picture of the upper part of the page that is shown, to keep it or to compare it with the one kept."""
+    """Take a picture of the page's upper part, to save it or to compare it with the saved one."""
     wanted = {"width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", wanted)
     feature = {"name": "prefers-color-scheme", "value": theme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     browser.execute_script("document.documentElement.style.scrollbarWidth = 'none'")
-    # Until the page is drawn as it is to be.
+    # Wait until the page is drawn.
     browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))")
     told = {"format": "webp", "quality": 80}
     keep_or_compare(browser, name, browser.execute_cdp_cmd("Page.captureScreenshot", told)["data"])
@@ -80,7 +80,7 @@ def take(browser: Chrome, name: str, height: int, theme: str = "light", width: i
 
 
 def test_a_picture_of_the_overview(console: Console) -> None:
-    """The console's Overview, in light and in dark, shows vital signs and services."""
+    """The console's overview, in light and in dark, shows vital signs and services."""
     console.show("")
     text = console.find("main").text
     assert "catalog-v2" in text
@@ -89,7 +89,7 @@ def test_a_picture_of_the_overview(console: Console) -> None:
 
 
 def test_a_picture_of_the_requests(console: Console) -> None:
-    """The page Requests shows a row for each that was served."""
+    """The requests page shows a row for each request."""
     console.show("/requests")
     console.wait.until(lambda browser: "/users/profile" in browser.find_element(By.TAG_NAME, "main").text)
     take(console.browser, "requests.webp", 860)
@@ -103,7 +103,7 @@ def test_a_picture_of_swagger_ui(browser: Chrome, host: RunningHost, console: Co
 
 
 def test_a_picture_of_a_start(browser: Chrome, tmp_path: Path) -> None:
-    """A terminal shows how a host starts, with the ports that the pages speak of."""
+    """A terminal shows how a host starts, with the ports that the pages name."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PLUGHOST_", "NO_COLOR"))}
     environment |= {
         f"PLUGHOST_SITES__{site}__{scheme}_PORT".upper(): "0" for site in PORTS for scheme in ("http", "https")
@@ -122,7 +122,7 @@ def test_a_picture_of_a_start(browser: Chrome, tmp_path: Path) -> None:
         )
         os.close(side)
         text = ""
-        with suppress(OSError):  # which is how a terminal ends
+        with suppress(OSError):  # a terminal ends with this error
             text = "".join(takewhile(lambda line: "Press Ctrl+C" not in line, shown))
         process.terminate()
         process.wait(120)

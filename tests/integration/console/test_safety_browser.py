@@ -1,4 +1,4 @@
-"""Who gets into the console, and what can not be run there."""
+"""Access to the console, and scripts that must not run there."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 pytestmark = with_browser
 
 
-def test_it_opens_by_a_link_and_by_nothing_else(browser: Chrome, host: RunningHost) -> None:
-    """The address alone is refused, a link works once, and the console stays open for who used it."""
+def test_it_opens_only_through_a_link(browser: Chrome, host: RunningHost) -> None:
+    """The bare address is refused, a link works once, and the console stays open for the browser that used it."""
     console = Console(browser, host)
     assert console.heading == HEADINGS[""]
     link = host.host.view.answer_query("dev-console", "link")["link"]
@@ -36,8 +36,8 @@ def test_it_opens_by_a_link_and_by_nothing_else(browser: Chrome, host: RunningHo
         assert console.heading == "The console is closed"
 
 
-def test_what_clients_send_is_shown_and_not_run(console: Console) -> None:
-    """A SKU that is a script is text in the rows, and so is a path among the requests; search finds it."""
+def test_clients_data_is_shown_and_not_executed(console: Console) -> None:
+    """A SKU that is a script is text in the rows, and a path among the requests as well; search finds it."""
     console.show("/stores/catalog/products")
     assert NASTY in console.text("table")
     field = console.find("#q")
@@ -53,7 +53,7 @@ def test_what_clients_send_is_shown_and_not_run(console: Console) -> None:
 
 @contextmanager
 def _elsewhere(page: str) -> Iterator[str]:
-    """Serve a page from another port, as any program on this machine may."""
+    """Serve a page from another port, as any program on this machine can."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -73,7 +73,7 @@ def _elsewhere(page: str) -> Iterator[str]:
 
 
 def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) -> None:
-    """Even one that got hold of the token, and to which the browser adds the cookie, changes nothing (CONTRACT 2)."""
+    """Even with the token and the browser's cookie, a form on another page changes nothing (CONTRACT 2)."""
     token = console.find("input[name=csrf]").get_attribute("value")
     generation = host.host.number
     page = (
@@ -88,6 +88,6 @@ def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) 
 
 
 def test_a_foreign_name_is_refused(console: Console, host: RunningHost) -> None:
-    """A name of somebody else's that leads to this machine shows nothing (DNS rebinding)."""
+    """A foreign name that resolves to this machine shows nothing (DNS rebinding)."""
     console.browser.get(f"http://console.example:{host.port()}/q/dev")
     assert "The console answers to localhost" in console.text("main")

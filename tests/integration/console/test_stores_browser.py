@@ -1,4 +1,4 @@
-"""Looking at stores."""
+"""Browsing stores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = with_browser
 
 
 def test_rows_are_paged(console: Console) -> None:
-    """The second page shows the rest."""
+    """The second page shows the remaining rows."""
     console.show("/stores/catalog/products")
     console.find("a[rel=next]").click()
     console.wait.until(lambda browser: "page 2 of 2" in browser.find_element(By.TAG_NAME, "main").text)
@@ -25,7 +25,7 @@ def test_rows_are_paged(console: Console) -> None:
 
 
 def test_rows_are_sorted_and_followed(console: Console) -> None:
-    """A column's head sorts; a value leads to the rows that have it, and one row is shown whole."""
+    """A column's head sorts; a value leads to the rows that have it; a row's page shows all of it."""
     console.show("/stores/catalog/products")
     head = "//thead//a[starts-with(normalize-space(), 'sku')]"
     for way in ("ascending", "descending"):
@@ -37,7 +37,7 @@ def test_rows_are_sorted_and_followed(console: Console) -> None:
 
 
 def test_rows_are_filtered_by_a_column(console: Console) -> None:
-    """A form names a column and its value, and keeps both while one searches further."""
+    """A form selects a column and its value, and a further search keeps both."""
     console.show("/stores/catalog/products")
     Select(console.find("#column")).select_by_visible_text("stock")
     console.find("#value").send_keys("1", Keys.ENTER)
@@ -46,8 +46,8 @@ def test_rows_are_filtered_by_a_column(console: Console) -> None:
     console.until("section[aria-label='The row']", "TEA-7")
 
 
-def test_a_row_leads_to_what_others_have_of_it(console: Console, host: RunningHost) -> None:
-    """A column that another table of the store has, too, is followed there."""
+def test_a_row_links_to_related_rows(console: Console, host: RunningHost) -> None:
+    """If another table of the store has the same column, its rows with the value are linked."""
     with host.client("library", "https") as client:
         assert client.get("/mylibrary/setup/login", auth=("user@example.org", "user")).status_code == 200
     console.show("/stores/library-auth/library_logins?column=account&value=user@example.org")

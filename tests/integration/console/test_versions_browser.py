@@ -1,4 +1,4 @@
-"""Several versions of the documentation, published beside each other as static files."""
+"""Several versions of the documentation, published side by side as static files."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ LISTED: Final = [{"name": "2.0", "url": "../new/"}, {"name": "1.0", "url": "../o
 
 
 class Strict(SimpleHTTPRequestHandler):
-    """A web server of files with the policy of `/q/docs`."""
+    """A file server with the policy of `/q/docs`."""
 
     def end_headers(self) -> None:
-        """Add it."""
+        """Add the policy."""
         self.send_header("Content-Security-Policy", POLICY)
         super().end_headers()
 
@@ -49,7 +49,7 @@ class Strict(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of two versions, the older without the tour, and of a third that is `alone`."""
+    """The address of two versions, the older without the tour, and of a third one in `alone`."""
     folder = tmp_path_factory.mktemp("published")
     subprocess.run(
         [sys.executable, str(ROOT / "plugins" / "docs" / "build_site.py"), str(folder / "alone")], check=True
@@ -67,14 +67,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def found(browser: Chrome, selector: str) -> WebElement:
-    """Return an element once it is there."""
+    """Wait for an element, and return it."""
     wait: WebDriverWait[Chrome] = WebDriverWait(browser, 60)
     return wait.until(lambda browser: browser.find_element(By.CSS_SELECTOR, selector))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_menu_leads_to_the_same_page_of_another_version(browser: Chrome, site: str, axe: str, theme: str) -> None:
-    """It names the version that is shown; nothing is refused or asked of others, and axe-core finds nothing."""
+    """It names the present version; nothing is blocked, no other host is asked, and axe-core finds nothing."""
     feature = {"name": "prefers-color-scheme", "value": theme}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     browser.get(f"{site}/new/operators/tls.html")
@@ -92,7 +92,7 @@ def test_the_menu_leads_to_the_same_page_of_another_version(browser: Chrome, sit
 
 
 def test_a_page_that_the_other_version_lacks_leads_to_its_front_page(browser: Chrome, site: str) -> None:
-    """Rather than to an error."""
+    """A missing page leads there rather than to an error."""
     browser.get(f"{site}/new/tour.html")
     found(browser, ".versions summary").click()
     browser.find_element(By.LINK_TEXT, "1.0").click()
@@ -101,7 +101,7 @@ def test_a_page_that_the_other_version_lacks_leads_to_its_front_page(browser: Ch
 
 
 def test_one_version_has_no_menu(browser: Chrome, site: str) -> None:
-    """As the site is built, there is nothing to choose."""
+    """A site with only one version has nothing to choose."""
     browser.get(f"{site}/alone/index.html")
     found(browser, "[data-versions='1']")
     assert browser.find_elements(By.CLASS_NAME, "versions") == []

@@ -1,4 +1,4 @@
-"""A host that serves every installed plugin, for clients that know nothing of it but its description."""
+"""A host with every installed plugin, for clients that know only its description."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from plughost.testing import RunningHost, running_host
 
 SITES = ("main", "library")
 LICENSE = {"name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0"}
-# Clients that try everything ask often, and with wrong passwords.
+# Clients that try everything send many requests, some with wrong passwords.
 SETTINGS = {
     "plugins": {
         "library-auth": dict.fromkeys(
             ("login_limit_account", "login_limit_address", "login_limit_anywhere"), "100000/minute"
         ),
         "profile-template": {"rate_limit": "100000/minute"},
-        # Linters want to know whom to ask and under which terms.
+        # Linters require a contact and a licence.
         "openapi": {"about": {"contact": {"name": "ACME", "url": "https://acme.example"}, "license": LICENSE}},
     }
 }

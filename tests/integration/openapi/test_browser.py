@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def browser() -> Iterator[Chrome]:
-    """A browser that keeps what its console and its network saw."""
+    """A browser that records its console and its network requests."""
     options = ChromeOptions()
     for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,1600"):
         options.add_argument(argument)
@@ -43,7 +43,7 @@ def browser() -> Iterator[Chrome]:
 
 
 class SwaggerUI:
-    """The page, as a person uses it."""
+    """Swagger UI as a person uses it."""
 
     def __init__(self, browser: Chrome, url: str) -> None:
         self._browser = browser
@@ -57,7 +57,7 @@ class SwaggerUI:
         self._wait.until(lambda browser: f"plughost: {site}" in browser.find_element(By.CSS_SELECTOR, ".title").text)
 
     def authorize(self, **values: str) -> None:
-        """Enter something into the fields that the button "Authorize" shows, of one scheme."""
+        """Fill in the fields of one scheme behind the button "Authorize"."""
         self._find("button.authorize").click()
         for field, value in values.items():
             self._find(f"#auth-{field.replace('_', '-')}").send_keys(value)
@@ -67,7 +67,7 @@ class SwaggerUI:
         self._find("button.btn-done").click()
 
     def execute(self, operation: str) -> tuple[int, str]:
-        """Open an operation, press "Execute", and return status and body of the answer."""
+        """Open an operation, press "Execute", and return the answer's status and body."""
         block = f"[id$='-{operation}']"
         self._find(f"{block} .opblock-summary-control").click()
         self._find(f"{block} button.execute").click()
@@ -76,7 +76,7 @@ class SwaggerUI:
         return int(status.text.split()[0]), body.text
 
     def _find(self, selector: str) -> WebElement:
-        """Wait until something is there and can be seen."""
+        """Wait until an element is visible, and return it."""
 
         def shown(browser: Chrome) -> list[WebElement]:
             return [each for each in browser.find_elements(By.CSS_SELECTOR, selector) if each.is_displayed()]
@@ -90,7 +90,7 @@ def _log(browser: Chrome, name: str) -> list[dict[str, Any]]:
 
 
 def _requested(browser: Chrome) -> set[str]:
-    """Return the hosts that the browser asked for something."""
+    """Return the hosts to which the browser sent requests."""
     messages = (json.loads(entry["message"])["message"] for entry in _log(browser, "performance"))
     urls = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
     return {urlsplit(url).netloc for url in urls if url.startswith(("http", "ws"))}
@@ -102,7 +102,7 @@ def _complaints(browser: Chrome) -> list[str]:
 
 
 def test_it_creates_a_product(browser: Chrome, host: RunningHost) -> None:
-    """The page shows the description, sends its example, and asks nobody but this host."""
+    """The page shows the description, sends its example, and sends requests to this host only."""
     page = SwaggerUI(browser, host.url())
     status, body = page.execute("createProductV1")
     assert (status, json.loads(body)["sku"]) == (201, "TEA-250")
@@ -111,7 +111,7 @@ def test_it_creates_a_product(browser: Chrome, host: RunningHost) -> None:
 
 
 def test_it_logs_in_on_the_other_site(browser: Chrome, host: RunningHost) -> None:
-    """From the same page, credentials become a token, which opens a guarded resource on the library's own port."""
+    """On the same page, credentials become a token, which opens a protected resource on the library's own port."""
     page = SwaggerUI(browser, host.url())
     page.choose("library")
     page.authorize(basic_username="user@example.org", basic_password="user")

@@ -1,4 +1,4 @@
-"""A client that a generator makes from the description, used as it comes out."""
+"""A client that a generator creates from the description, used unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Generated = Callable[[str], Any]
 
 @pytest.fixture(scope="module")
 def generated(host: RunningHost, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generated]:
-    """Imports a module of the clients, packages `generated_main` and `generated_library`."""
+    """Import a module of the clients, packages `generated_main` and `generated_library`."""
     folder = tmp_path_factory.mktemp("clients")
     (folder / "config.yml").write_text("post_hooks: []\n")
     for site in ("main", "library"):
@@ -42,7 +42,7 @@ def generated(host: RunningHost, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def test_it_logs_in(host: RunningHost, generated: Generated) -> None:
-    """Credentials become a token, and the token opens what it should."""
+    """Credentials become a token that opens a protected resource."""
     library, api = generated("generated_library"), "generated_library.api.library_auth"
     credentials = base64.b64encode(b"admin@example.org:admin").decode()
     with library.AuthenticatedClient(host.url("library"), token=credentials, prefix="Basic") as client:
@@ -58,7 +58,7 @@ def test_it_logs_in(host: RunningHost, generated: Generated) -> None:
 def test_it_creates_reads_and_deletes_products(
     host: RunningHost, generated: Generated, version: str, draft: str
 ) -> None:
-    """A product goes in, comes out by its SKU, is listed, and is gone."""
+    """A product is created, read by its SKU, listed and deleted."""
     api = f"generated_main.api.catalog_{version}"
     product = getattr(generated("generated_main.models"), draft)(sku=f"a/b {version}", name="é", price=19.99, stock=3)
     with generated("generated_main").Client(host.url()) as client:
@@ -73,7 +73,7 @@ def test_it_creates_reads_and_deletes_products(
 
 
 def test_it_creates_reads_and_deletes_messages(host: RunningHost, generated: Generated) -> None:
-    """A message goes in, comes out by its id, is gone, and then is not found."""
+    """A message is created, read by its id and deleted, and then is not found."""
     api = "generated_main.api.messages"
     draft = generated("generated_main.models").MessageDraft(content="Hello, wörld")
     with generated("generated_main").Client(host.url()) as client:
@@ -85,7 +85,7 @@ def test_it_creates_reads_and_deletes_messages(host: RunningHost, generated: Gen
 
 
 def test_it_reads_errors(host: RunningHost, generated: Generated) -> None:
-    """An error is a value with the members that the description tells of."""
+    """An error is a value with the members of the description."""
     models = generated("generated_main.models")
     with generated("generated_main").Client(host.url()) as client:
         problem = generated("generated_main.api.messages.create_message").sync(

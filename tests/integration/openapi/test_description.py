@@ -1,4 +1,4 @@
-"""The description of every plugin together."""
+"""The description of all plugins together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_every_site_is_described_by_valid_openapi(host: RunningHost, site: str) -> None:
-    """The validator of the specification finds no fault, and YAML and JSON say the same."""
+    """The validator of the specification finds no fault, and YAML and JSON are equal."""
     with host.client() as client:
         as_json = client.get(f"/q/openapi?site={site}&format=json").json()
         as_yaml = yaml.safe_load(client.get(f"/q/openapi?site={site}").text)
@@ -24,8 +24,8 @@ def test_every_site_is_described_by_valid_openapi(host: RunningHost, site: str) 
     assert as_yaml == as_json
 
 
-def test_nothing_that_is_mounted_is_left_out(host: RunningHost, site: str) -> None:
-    """Every method of every described route is an operation of its plugin's tag, with an id of its own."""
+def test_every_mounted_operation_is_described(host: RunningHost, site: str) -> None:
+    """Every method of every described route is an operation with its plugin's tag and a unique id."""
     with host.client() as client:
         paths = client.get(f"/q/openapi?site={site}&format=json").json()["paths"]
     operations = [operation for item in paths.values() for operation in item.values()]
@@ -35,8 +35,8 @@ def test_nothing_that_is_mounted_is_left_out(host: RunningHost, site: str) -> No
     assert max(Counter(operation["operationId"] for operation in operations).values()) == 1
 
 
-def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) -> None:
-    """The first example of each operation with a body is accepted as it stands."""
+def test_the_example_of_every_body_works(host: RunningHost) -> None:
+    """The first example of each operation with a body is accepted unchanged."""
     with host.client() as client:
         description = client.get("/q/openapi?format=json").json()
         responses = {}
@@ -51,7 +51,7 @@ def test_every_body_that_is_read_has_an_example_that_works(host: RunningHost) ->
 
 
 def test_every_operation_has_a_description_and_examples(host: RunningHost, site: str) -> None:
-    """Each tells what it does, and each response with a body, errors too, shows one."""
+    """Each operation says what it does, and each response with a body, errors too, has an example."""
     with host.client() as client:
         document = client.get(f"/q/openapi?site={site}&format=json").json()
     shared = document["components"]["responses"]
@@ -67,13 +67,13 @@ def test_every_operation_has_a_description_and_examples(host: RunningHost, site:
 
 
 def _address(path: str, operation: dict[str, Any]) -> str:
-    """Return the path of an operation with the example of each field in it."""
+    """Return the path of an operation, with the example of each field."""
     fields = {each["name"]: str(each["example"]) for each in operation["parameters"] if each.get("in") == "path"}
     return path.format_map(fields)
 
 
-def test_every_media_type_is_made_as_described(host: RunningHost) -> None:
-    """What a list answers for each media type of JSON that it offers has that media type's schema."""
+def test_every_media_type_has_its_described_schema(host: RunningHost) -> None:
+    """A list's answer in each JSON media type has that media type's schema."""
     checked = set()
     with host.client() as client:
         assert client.post("/products", json={"sku": "HAL", "name": "x", "price": 19.99, "stock": 1}).status_code == 201

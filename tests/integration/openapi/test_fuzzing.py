@@ -1,4 +1,4 @@
-"""Schemathesis, which makes requests of a description's schemas, and of what they exclude, and checks every answer."""
+"""Schemathesis sends requests that the description's schemas allow or exclude, and checks every answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.integration.kit import ALL
 if TYPE_CHECKING:
     from plughost.testing import RunningHost
 
-# A precondition that fails is a right answer to a valid request.
+# A failed precondition is a correct answer to a valid request.
 CONFIGURATION = """
 hooks = "hooks.py"
 
@@ -28,8 +28,8 @@ bearer = "{token}"
 """
 
 
-# What JSON Schema says only by `multipleOf`, which the description leaves out for the sake of JavaScript. And targets
-# that no resource sees, since the server refuses them (414): the description is of what resources answer.
+# Filters values that break only `multipleOf`, which the description omits for the sake of JavaScript, and targets that
+# no resource receives, since the server refuses them (414): the description covers only answers of resources.
 HOOKS = """
 from urllib.parse import urlencode
 
@@ -56,7 +56,7 @@ def before_load_schema(context, raw_schema):
 
 
 def test_every_answer_is_as_described(host: RunningHost, site: str, tmp_path: Path) -> None:
-    """With all checks, whatever is sent, nothing is answered that the description doesn't say."""
+    """With all checks enabled, no answer to any request differs from the description."""
     with host.client("library", auth=("admin@example.org", "admin")) as client:
         token = client.get("/mylibrary/setup/login").text
     configuration = tmp_path / "schemathesis.toml"

@@ -1,4 +1,4 @@
-"""What other generators make of the description: types for TypeScript and models for Python, used as they come out."""
+"""Other generators' output from the description, types for TypeScript and models for Python, used unchanged."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def written(host: RunningHost, folder: Path, site: str) -> Path:
     return file
 
 
-def test_typescript_does_the_whole_round(host: RunningHost, tmp_path: Path) -> None:
-    """openapi-typescript's types compile with strict settings, and a program on them uses every service."""
+def test_typescript_uses_every_service(host: RunningHost, tmp_path: Path) -> None:
+    """openapi-typescript's types compile with strict settings, and a program with them uses every service."""
     tools = NODE / "node_modules" / ".bin"
     for site in ("main", "library"):
         run(tools / "openapi-typescript", written(host, tmp_path, site), "-o", tmp_path / f"{site}.d.ts")
@@ -41,10 +41,10 @@ def test_typescript_does_the_whole_round(host: RunningHost, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("site", ["main", "library"])
-def test_models_for_python_are_typed_and_read_what_is_served(
+def test_models_for_python_are_typed_and_match_answers(
     host: RunningHost, site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """datamodel-code-generator's models pass mypy --strict, and hold what the services answer."""
+    """datamodel-code-generator's models pass mypy --strict, and accept the services' answers."""
     made = tmp_path / f"made_{site}.py"
     program = Path(sys.executable).with_name("datamodel-codegen")
     kind = ("--output-model-type", "pydantic_v2.BaseModel", "--target-python-version", "3.11", "--use-annotated")

@@ -1,4 +1,4 @@
-"""The description as tools of JavaScript read it: ajv, Redocly and Spectral, pinned in node/package.json."""
+"""JavaScript tools read the description: ajv, Redocly and Spectral, pinned in node/package.json."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def description_of(host: RunningHost, site: str) -> dict[str, Any]:
 
 
 def run(*command: str | Path, given: str | None = None) -> str:
-    """Run a tool where its configuration is; return what it prints, and fail with that where it fails."""
+    """Run a tool in its configuration's folder; return its output, or fail with that."""
     done = subprocess.run(command, cwd=NODE, input=given, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def examples(found: Any, where: str = "#") -> Iterator[Pair]:
-    """Yield each example and default of a description with the schema that it must keep."""
+    """Yield each example and default of a description, with its schema."""
     if isinstance(found, list):
         for number, each in enumerate(found):
             yield from examples(each, f"{where}/{number}")
@@ -62,13 +62,13 @@ def examples(found: Any, where: str = "#") -> Iterator[Pair]:
 
 
 def refused_by_ajv(description: dict[str, Any], pairs: list[Pair]) -> Any:
-    """Return what ajv refuses."""
+    """Return the values that ajv refuses."""
     given = json.dumps({"components": description["components"], "pairs": pairs})
     return json.loads(run("node", "validate.mjs", given=given))
 
 
-def test_examples_and_defaults_keep_their_schemas(host: RunningHost, site: str) -> None:
-    """By the validator of Python and by that of JavaScript, which computes in binary."""
+def test_examples_and_defaults_match_their_schemas(host: RunningHost, site: str) -> None:
+    """The validator of Python and that of JavaScript, which computes with binary numbers, both accept them."""
     description = description_of(host, site)
     pairs = list(examples(description))
     assert len(pairs) >= 10
@@ -79,7 +79,7 @@ def test_examples_and_defaults_keep_their_schemas(host: RunningHost, site: str) 
 
 
 def test_every_valid_price_is_valid_in_javascript(host: RunningHost) -> None:
-    """A thousand prices of up to four digits after the point are accepted, and one that is too large is not."""
+    """A thousand prices with up to four fraction digits are accepted, and a too large one is refused."""
     description = description_of(host, "main")
     price = description["components"]["schemas"]["ProductDraft"]["properties"]["price"]
     random = Random(1)
@@ -97,7 +97,7 @@ def test_every_valid_price_is_valid_in_javascript(host: RunningHost) -> None:
     ids=lambda linter: linter[0],
 )
 def test_linters_find_nothing(host: RunningHost, site: str, tmp_path: Path, linter: tuple[str, ...]) -> None:
-    """Neither errors nor warnings, but for the rules that their configurations leave out with a reason."""
+    """There are no errors and no warnings, except for rules that the configurations disable with a reason."""
     file = tmp_path / "openapi.json"
     file.write_text(json.dumps(description_of(host, site)), encoding="utf-8")
     name, *arguments = linter

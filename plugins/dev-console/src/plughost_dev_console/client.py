@@ -102,7 +102,7 @@ def _own_certificate(host: HostView) -> ssl.SSLContext:
     """Return a context that trusts only this host's certificate, for any name."""
     certificate = host.certificate()
     if certificate is None:
-        message = "no certificate is shown"
+        message = "the host has no certificate"
         raise LookupError(message)
     context = ssl.create_default_context(cafile=str(certificate.path))
     context.check_hostname = False
@@ -119,7 +119,7 @@ def _read(response: http.client.HTTPResponse) -> tuple[bytes, str]:
             return bytes(raw), ""
         raw += part
         if perf_counter() - begun > _STREAM_SECONDS:
-            return bytes(raw), f"It streams on; these are the first {_STREAM_SECONDS:g} seconds."
+            return bytes(raw), f"The stream continues; these are the first {_STREAM_SECONDS:g} seconds."
     return bytes(raw), f"These are the first {_MAX_BYTES // 1024} KiB."
 
 
@@ -129,7 +129,7 @@ def _readable(raw: bytes, content_type: str) -> tuple[str, str]:
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are no text."
+        return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are not text."
     if media_type == "application/json" or media_type.endswith("+json"):
         with suppress(msgspec.DecodeError):  # invalid JSON is shown unchanged
             return msgspec.json.format(text, indent=2), ""

@@ -96,7 +96,7 @@ def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[st
         declared.setdefault(("path", name), Parameter(name=name, place="path", description=""))
     if group.versions:
         schema = {"type": "string", "enum": list(group.versions)}
-        about = "The minor version to speak; the newest by default."
+        about = "The requested minor version; by default the newest."
         declared.setdefault(
             ("header", "API-Version"), Parameter(name="API-Version", place="header", description=about, schema=schema)
         )

@@ -54,7 +54,7 @@ class Guard:
         if getattr(resource, "public", False):
             return
         if session is None:
-            raise falcon.HTTPForbidden(title=NO_SESSION, description="It is opened by a link that can be used once.")
+            raise falcon.HTTPForbidden(title=NO_SESSION, description="Open it with a link, which works once.")
         if req.method not in _SAFE and hasattr(resource, f"on_{req.method.lower()}"):  # an unknown method is a 405
             req.context.form = self._form(req, session)
 
@@ -78,12 +78,12 @@ class Guard:
     def _form(self, req: Request, session: str) -> dict[str, str]:
         """Return the fields of a form with a valid CSRF token."""
         if (req.content_type or "").partition(";")[0].strip().lower() != FORM:
-            raise falcon.HTTPUnsupportedMediaType(description=f"This is a form, of the type {FORM}.")
+            raise falcon.HTTPUnsupportedMediaType(description=f"The body must be a form of the type {FORM}.")
         # The host parses declared parameters and JSON bodies, but not forms.
         try:
             fields = parse_qs(req.bounded_stream.read().decode("ascii"), keep_blank_values=True, max_num_fields=100)
         except (UnicodeDecodeError, ValueError):
-            raise falcon.HTTPBadRequest(description="This is no form.") from None
+            raise falcon.HTTPBadRequest(description="The body is not a form.") from None
         form = {name: values[-1] for name, values in fields.items()}
         if not self._gate.is_valid_token(form.pop("csrf", None), session):
             raise falcon.HTTPForbidden(description="This form is not from a page of this console. Load the page again.")

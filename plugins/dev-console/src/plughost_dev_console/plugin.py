@@ -62,27 +62,27 @@ def _number(name: str, description: str, default: int) -> Parameter:
     return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True)
 
 
-_AFTER: Final = _number("after", "The newest that is known.", 0)
-_OF_LINES: Final = (_text("level", "The lowest level."), _text("q", "Words that a line has."))
+_AFTER: Final = _number("after", "The number of the newest known item.", 0)
+_OF_LINES: Final = (_text("level", "The lowest level."), _text("q", "Words that a line contains."))
 _OF_REQUESTS: Final = (
     _text("plugin", "The plugin; `none` for no plugin."),
     _text("status", "The status's first digit, or `bad`."),
-    _number("minutes", "How old they may be; 0 for any age.", 0),
-    _text("q", "Words that path, method or id have."),
+    _number("minutes", "The maximum age; 0 for any.", 0),
+    _text("q", "Words that path, method or id contain."),
     _text("order", "`slowest`, or by time."),
 )
 # Parameters of the views, by template.
 _PARAMETERS: Final = {
     "log": _OF_LINES,
     "requests": _OF_REQUESTS,
-    "plugins": (_text("job", "A job whose result is shown."),),
+    "plugins": (_text("job", "The job whose result is shown."),),
     "table": (
-        _text("q", "What rows are to contain."),
+        _text("q", "Text that rows contain."),
         _number("page", "The page, from 1.", 1),
         _text("order", "The column to sort by."),
         _text("way", "`down` for the largest first."),
-        _text("column", "A column, and"),
-        _text("value", "the value that rows have in it."),
+        _text("column", "The column to filter by."),
+        _text("value", "The value in that column."),
     ),
 }
 
@@ -237,38 +237,38 @@ def _actions(context: PluginContext[Settings], pages: Pages, news: EventChannel)
     show = _view_data(context, pages)
     json = "application/json"
     gets: list[tuple[str, object, str, tuple[str, ...], tuple[Parameter, ...]]] = [
-        ("/open", Enter(pages), "Open the console by a link", (), (_text("link", "The link."),)),
+        ("/open", Enter(pages), "Open the console with a link", (), (_text("link", "The link."),)),
         ("/assets/{name}", Assets(), "Get a file of the console", (), ()),
         ("/pages/{plugin}/{page}", PluginPage(pages), "Show a page of a plugin", ("text/html",), ()),
-        ("/requests/new", Feed(_requests(context)), "Tell of new requests", (json,), (_AFTER, *_OF_REQUESTS)),
-        ("/log/new", Feed(_lines(context)), "Tell of new lines", (json,), (_AFTER, *_OF_LINES)),
+        ("/requests/new", Feed(_requests(context)), "List new requests", (json,), (_AFTER, *_OF_REQUESTS)),
+        ("/log/new", Feed(_lines(context)), "List new log lines", (json,), (_AFTER, *_OF_LINES)),
         ("/vitals", Vital(pages, show.vitals), "Show the vital signs", ("text/html",), ()),
         (
             "/events",
             News(pages, news, context.keep("last news", dict[str, str])),
-            "Tell of what happens",
+            "Stream changes of the host",
             ("text/event-stream",),
             (),
         ),
-        ("/palette", Palette(show.palette_entries), "List where one can go", (json,), ()),
-        ("/jobs/{job}", JobState(pages), "Tell how far a job is", (json,), ()),
+        ("/palette", Palette(show.palette_entries), "List the entries of the command palette", (json,), ()),
+        ("/jobs/{job}", JobState(pages), "Show a job's progress", (json,), ()),
     ]
     attempt = (_text("site", "The site."), _text("method", "The method."), _text("path", "The URI template."))
     requests, exchanges = _requests(context), _exchanges(context)
     trying = {
         "GET": _operation("Show the form of an operation", *attempt),
-        "POST": _operation("Send what is filled in"),
+        "POST": _operation("Send the request of the form"),
     }
     changing = {
         "GET": _operation("Show the form of a setting", _text("key", "The setting.")),
-        "POST": _operation("Show what a change does, or make it"),
+        "POST": _operation("Show the difference of a change, or make it"),
     }
     posts: list[tuple[str, object, str]] = [
         ("/requests/{number}/replay", Replay(pages, requests, exchanges), "Send a request again"),
         ("/leave", Leave(pages), "Close the console"),
         ("/reload", Reload(pages), "Reload"),
         ("/plugins/{name}/state", Switch(pages), "Enable or disable a plugin"),
-        ("/plugins/{name}/purge", Purge(pages), "Drop what a disabled plugin keeps"),
+        ("/plugins/{name}/purge", Purge(pages), "Purge a disabled plugin's data"),
     ]
     return [
         Route("/try", Try(pages, requests), trying),

@@ -53,7 +53,7 @@ class Enter:
                 raise falcon.HTTPSeeOther(PREFIX)
             self._pages.context.audit("console", "refused", req=req, action="open")
             raise falcon.HTTPForbidden(
-                title=NO_SESSION, description="This link was used before, is too old, or is from another start."
+                title=NO_SESSION, description="This link was used already, has expired, or is from an earlier start."
             )
         self._pages.context.audit("console", "ok", req=req, action="open")
         resp.set_cookie(
@@ -223,11 +223,11 @@ class Switch:
         """Start the form's action, and redirect to its result."""
         wanted = req.context.form.get("state")
         if wanted not in ("enabled", "disabled"):
-            raise falcon.HTTPBadRequest(description="A plugin is set to enabled or disabled.")
+            raise falcon.HTTPBadRequest(description="The state must be enabled or disabled.")
         if name not in {each.name for each in self._pages.host.plugins}:
             raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
         if name == self._pages.own:
-            raise falcon.HTTPConflict(description=f"The console can't switch itself: plughost disable {name} can.")
+            raise falcon.HTTPConflict(description=f"The console can't disable itself. Run plughost disable {name}.")
         action = "enable" if wanted == "enabled" else "disable"
         start_job(
             self._pages, req, resp, action, partial(self._pages.control.switch, name, enabled=action == "enable"), name
@@ -244,10 +244,12 @@ class Purge:
     def on_post(self, req: Request, resp: falcon.Response, name: str) -> None:
         """Start the purge, and redirect to its result."""
         if not any(each.name == name and each.state == "disabled" for each in self._pages.host.plugins):
-            raise falcon.HTTPConflict(description=f"Only what a disabled plugin keeps can be dropped; {name} is not.")
+            raise falcon.HTTPConflict(
+                description=f"Only a disabled plugin's data can be purged; {name} is not disabled."
+            )
 
         def work(origin: Mapping[str, Any]) -> str:
-            return f"Dropped: {', '.join(self._pages.control.purge(name, origin=origin))}."
+            return f"Deleted: {', '.join(self._pages.control.purge(name, origin=origin))}."
 
         start_job(self._pages, req, resp, "purge", work, name)
 
@@ -272,7 +274,7 @@ def start_job(
 
     job = pages.jobs.start(" ".join((action.capitalize(), *target)), audited, before)
     if job is None:
-        raise falcon.HTTPConflict(description="Another change is under way. Wait until it is done.")
+        raise falcon.HTTPConflict(description="Another change is in progress. Wait until it is done.")
     resp.status = falcon.HTTP_303
     resp.location = f"{PREFIX}/plugins?job={job}"
 

@@ -105,7 +105,9 @@ class Replay:
         found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
         exchange = self._exchanges.of(found[1].arrived) if found is not None else None
         if found is None or exchange is None or exchange.body is None:
-            raise falcon.HTTPNotFound(description="What this request was made of is not kept, or not any more.")
+            raise falcon.HTTPNotFound(
+                description="The parts of this request were not recorded, or are no longer available."
+            )
         record = found[1]
         schemes = {each.scheme for each in self._pages.host.listeners if each.site == record.site}
         answer = send(
@@ -121,7 +123,7 @@ class Replay:
         )
         again = self._requests.number_of(answer.request_id)
         if again is None:
-            raise falcon.HTTPServiceUnavailable(description=f"It was not answered: {answer.reason}")
+            raise falcon.HTTPServiceUnavailable(description=f"There was no response: {answer.reason}")
         resp.status = falcon.HTTP_303
         resp.location = f"{PREFIX}/requests/{again}"
 

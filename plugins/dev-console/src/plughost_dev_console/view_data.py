@@ -182,7 +182,7 @@ class ViewData:
         """Return everything that is recorded about one request."""
         found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
         if found is None:
-            raise falcon.HTTPNotFound(description="This request is not kept any more, or never came.")
+            raise falcon.HTTPNotFound(description="This request is no longer recorded, or never arrived.")
         shown, record = found
         exchange = self._exchanges.of(record.arrived)
         sent, answered = exchange.shown() if exchange is not None else ({}, {})
@@ -326,7 +326,7 @@ def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
 
 def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
     """Return the stages of a request: name, seconds, and percentage of the total."""
-    parts = [("in all", record.seconds)]
+    parts = [("total", record.seconds)]
     if record.timings is not None:
         queued, resource, store = record.timings
         parts = [
@@ -334,7 +334,7 @@ def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
             ("host and middleware", max(0.0, record.seconds - resource)),
             ("resource, without stores", max(0.0, resource - store)),
             ("stores", store),
-            ("in all", queued + record.seconds),
+            ("total", queued + record.seconds),
         ]
     total = parts[-1][1] or 1e-9
     return [(name, seconds, min(100.0, 100 * seconds / total)) for name, seconds in parts]

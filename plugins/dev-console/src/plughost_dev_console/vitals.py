@@ -116,7 +116,7 @@ class Vitals:
             Sign(
                 name="Health",
                 value="no check" if not total else f"{len(down)} of {total} down" if down else "all up",
-                about=", ".join(down) or f"{total} {'check' if total == 1 else 'checks'}, each quarter of a minute",
+                about=", ".join(down) or f"{total} {'check' if total == 1 else 'checks'}, every 15 seconds",
                 bad=bool(down),
                 points=tuple(None if not each or each[3] is None else float(each[3]) for each in steps),
                 link="/health",
@@ -132,7 +132,7 @@ class Vitals:
         serves = f"generation {self._host.generation} serves"
         return Sign(
             name="Last reload",
-            value=ago if well else "needs a look",
+            value=ago if well else "problems",
             about=serves if well else f"{ago}; {serves}",
             bad=not well,
             points=tuple(1.0 if each == place else None for each in range(STEPS)),

@@ -10,13 +10,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    public: bool = Field(False, description="Show everybody what each check finds; strangers see UP or DOWN otherwise")
+    public: bool = Field(
+        False, description="Show everyone the results of the checks; otherwise strangers see only UP or DOWN"
+    )
     timeout: float = Field(
         3.0, gt=0, le=3600, description="Seconds after which a check that has not returned counts as down"
     )
-    cache: float = Field(1.0, ge=0, le=3600, description="Seconds for which what a check found is told again")
+    cache: float = Field(1.0, ge=0, le=3600, description="Seconds for which the result of a check is reused")
     minimum_disk: ByteSize = Field(
-        ByteSize(100 * 1024 * 1024), description="Free space of the data folder's disk below which it is not ready"
+        ByteSize(100 * 1024 * 1024),
+        description="Free space on the data folder's disk below which the host is not ready",
     )
     minimum_certificate_days: int = Field(
         0, ge=0, description="Days that the certificate must still be valid for the host to be ready"

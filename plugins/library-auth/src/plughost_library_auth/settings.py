@@ -73,31 +73,33 @@ class Settings(BaseModel):
 
     users: tuple[User, ...] = Field(
         (),
-        description="Who may log in: for each a table [[plugins.library-auth.users]] with email, password_hash, role",
+        description="Users who may log in, each a table [[plugins.library-auth.users]] with email, password_hash, role",
     )
     token_lifetime: int = Field(900, ge=1, le=2_592_000, description="Seconds that a token is valid")
     issuer: str | None = Field(
         None,
         min_length=1,
         examples=["https://library.example.org/mylibrary"],
-        description="The claim `iss`; tokens of another issuer are refused. By default the address of the service on "
-        "the HTTPS port of localhost; then it is not checked, as ports change",
+        description="The claim `iss`; tokens of another issuer are refused. The default is the service's address on "
+        "the HTTPS port of localhost, which is not checked, because ports change",
     )
     audience: str | None = Field(
         None,
         min_length=1,
         examples=["library"],
-        description="The claim `aud` (RFC 9068); once it is set, tokens of another audience, or of none, are refused",
+        description="The claim `aud` (RFC 9068); if set, tokens for another audience or for none are refused",
     )
     algorithm: Algorithm = Field(
-        "RS256", description="Signs new tokens; a change makes a new key, and old tokens stay valid"
+        "RS256", description="Algorithm that signs new tokens; a change makes a new key, and old tokens stay valid"
     )
-    require_tls: bool = Field(False, description="Whether credentials and tokens over plain HTTP are refused")
+    require_tls: bool = Field(False, description="Refuse credentials and tokens over plain HTTP")
     login_limit_account: Limit = Field(
         "5/minute", description="Failed logins of one account from one address, such as `5/minute`"
     )
     login_limit_address: Limit = Field("20/minute", description="Failed logins from one address, whatever the account")
-    login_limit_anywhere: Limit = Field("90/hour", description="Failed logins of one account, wherever they come from")
+    login_limit_anywhere: Limit = Field(
+        "90/hour", description="Failed logins of one account from all addresses together"
+    )
     login_limit_known: Limit = Field(
         "10/hour", description="Further failed logins of one account, from addresses with an earlier successful login"
     )

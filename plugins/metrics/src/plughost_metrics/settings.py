@@ -11,5 +11,5 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     public: bool = Field(
-        False, description="Show the metrics to everybody, not only to this machine and on the site `admin`"
+        False, description="Show the metrics to everyone, not only to this machine and on the site `admin`"
     )

@@ -19,7 +19,7 @@ _SCHEMES: Final[Mapping[str, Object]] = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "A token (RFC 6750), such as the library service's login issues.",
+        "description": "A token (RFC 6750), such as one from the login of the library service.",
     },
 }
 _REQUEST_ID: Final = "X-Request-ID"
@@ -55,7 +55,7 @@ class Components:
     def idempotency_key(self) -> Object:
         """Return the parameter of operations whose requests can be retried."""
         description = (
-            "Names what the client wants done, in 1 to 255 visible ASCII characters: the answer to the first request"
+            "Identifies the client's intention, in 1 to 255 visible ASCII characters: the answer to the first request"
             " with a key is the answer to all that follow within a day, in the version that made it."
         )
         schema = {"type": "string", "pattern": "^[!#-\\[\\]-~]{1,255}$"}

@@ -18,14 +18,14 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     401: "A token is needed.",
     403: "The token lacks a role, or a web page of another site sends the request.",
     404: "There is nothing at this address.",
-    406: "The request's Accept excludes every media type that this resource is made as.",
+    406: "The request's Accept excludes every media type of this resource.",
     409: "The first request with this Idempotency-Key is in progress.",
     413: "The request body is larger than this resource accepts.",
     415: "The request body is not application/json.",
     422: "The request is invalid.",
     429: "Too many requests.",
     500: "The server failed on this request; its log has details under the request id.",
-    503: "Something that this resource needs is unavailable at the moment.",
+    503: "A service or store that this resource needs is unavailable at the moment.",
 }
 
 RETRY_AFTER: Final[Mapping[str, str]] = {"Retry-After": "Seconds to wait before trying again."}

@@ -14,9 +14,9 @@ class Contact(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str | None = Field(None, description="A person or a team", examples=["The API team"])
-    url: str | None = Field(None, description="A page", examples=["https://api.example.org"])
-    email: str | None = Field(None, description="An address", examples=["api@example.org"])
+    name: str | None = Field(None, description="Name of a person or team to contact", examples=["The API team"])
+    url: str | None = Field(None, description="URL of a contact page", examples=["https://api.example.org"])
+    email: str | None = Field(None, description="E-mail address to contact", examples=["api@example.org"])
 
 
 class License(BaseModel):
@@ -24,8 +24,10 @@ class License(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    name: str | None = Field(None, description="Its name", examples=["MIT"])
-    url: str | None = Field(None, description="Where it can be read", examples=["https://opensource.org/license/mit"])
+    name: str | None = Field(None, description="Name of the licence", examples=["MIT"])
+    url: str | None = Field(
+        None, description="URL of the licence's text", examples=["https://opensource.org/license/mit"]
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -41,13 +43,13 @@ class About(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str | None = Field(
-        None, description="The API's name; by default plughost and the site's", examples=["The shop"]
+        None, description="Name of the API; by default `plughost: ` and the site's name", examples=["The shop"]
     )
     description: str | None = Field(
-        None, description="What it is for, in CommonMark", examples=["Products and orders."]
+        None, description="Purpose of the API, in CommonMark", examples=["Products and orders."]
     )
     terms_of_service: str | None = Field(
-        None, description="Address of the terms", examples=["https://api.example.org/terms"]
+        None, description="URL of the terms of service", examples=["https://api.example.org/terms"]
     )
     contact: Contact = Contact()
     license: License = License()
@@ -74,7 +76,7 @@ class Settings(BaseModel):
         None, description="Serve /q/swagger-ui too; by default with --dev only", examples=[True]
     )
     servers: dict[str, tuple[Server, ...]] = Field(
-        {}, description="URLs by site that clients use instead of the listeners' own, such as those of a proxy"
+        {}, description="URLs for clients by site, instead of the listeners' own, such as a proxy's"
     )
 
     about: About = About()

@@ -13,13 +13,13 @@ class Settings(BaseModel):
     endpoint: str = Field(
         "",
         pattern=r"^(https?://\S+)?$",
-        description="Where traces are sent by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces;"
-        " empty traces nothing, except under the agent",
+        description="URL to send traces to by OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces;"
+        " if empty, nothing is traced, except under the agent",
     )
     sample: float = Field(
         1.0,
         ge=0,
         le=1,
-        description="The fraction of requests, jobs and other spans to trace when they belong to no trace yet",
+        description="Fraction of requests, jobs and other spans to trace, of those that belong to no trace yet",
     )
     service: str = Field("plughost", min_length=1, description="The name of the service in traces")

@@ -10,19 +10,19 @@ from plughost_packages.attesting import PUBLISHER
 
 
 class Settings(BaseModel):
-    """Where to find distributions, and whose to accept."""
+    """Where to look for what is installed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     index_url: SecretStr | None = Field(
         None,
-        description="Package index to search if no option names one; if unset, the one of pip's configuration, if any",
+        description="Index to search if no option names one; no other is searched, unless pip's configuration names it",
         examples=["https://packages.example.org/simple"],
     )
-    find_links: tuple[str, ...] = Field((), description="Additional folders and pages with distributions to search")
+    find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to search as well")
     attested_by: tuple[Annotated[str, Field(pattern=f"^{PUBLISHER.pattern}$")], ...] = Field(
         (),
-        description="Accepted publishers of attestations: `github:OWNER/REPOSITORY/WORKFLOW.yml`, or "
-        "`gitlab:...`; any publisher by default",
+        description="Accepted builders of attested files: `github:OWNER/REPOSITORY/WORKFLOW.yml` or `gitlab:...`; "
+        "by default any",
     )
-    require_attestations: bool = Field(False, description="Refuse files without a valid attestation next to them")
+    require_attestations: bool = Field(False, description="Refuse files without a valid attestation beside them")

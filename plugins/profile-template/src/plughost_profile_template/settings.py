@@ -17,7 +17,7 @@ class Settings(BaseModel):
     auth: Literal["none", "bearer"] = Field(
         "none", description="none: one profile for all users; bearer: a profile for each user of a token"
     )
-    roles: tuple[str, ...] = Field((), description="With bearer, the roles that have access; if empty, every user has")
+    roles: tuple[str, ...] = Field((), description="With bearer, the roles that have access; if empty, all users have")
     rate_limit: Limit = Field("100/minute", description="Requests that a client may send")
 
     @model_validator(mode="after")

@@ -71,7 +71,7 @@ function setUpForms() {
       place.replaceChildren(...document.adoptNode(found).childNodes);
       setUpCopying(place);
     } catch {
-      place.replaceChildren(make("p", { class: "notice bad" }, "The host did not answer."));
+      place.replaceChildren(make("p", { class: "notice bad" }, "The host did not respond."));
     }
     event.submitter?.removeAttribute("aria-busy");
     place.focus({ preventScroll: true });
@@ -81,7 +81,7 @@ function setUpForms() {
 
 function confirmed(question) {
   const dialog = make("dialog", { "aria-labelledby": "question" }, make("p", { id: "question" }, question),
-    make("form", { method: "dialog", class: "tools" }, make("button", { value: "yes" }, "Go ahead"), make("button", { value: "", class: "quiet" }, "Cancel")));
+    make("form", { method: "dialog", class: "tools" }, make("button", { value: "yes" }, "Continue"), make("button", { value: "", class: "quiet" }, "Cancel")));
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); }));
@@ -134,7 +134,7 @@ function follow(path, known, take) {
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Go on" : "Pause";
+    pause.textContent = paused ? "Resume" : "Pause";
   });
   form.querySelector("[data-apply]").hidden = true;
   form.addEventListener("submit", (event) => { event.preventDefault(); again(); });

@@ -11,7 +11,7 @@ let number = Number.parseInt(count.textContent.replaceAll(",", ""), 10);
 function line(each) {
   const text = make("span", { class: "text" }, each.text, " ", make("span", { class: "soft" }, each.fields));
   if (each.id) text.append(" ", make("a", { class: "id", href: `${prefix}/requests?q=${encodeURIComponent(each.id)}`, title: each.id }, make("span", { class: "hidden" }, "request "), each.id.slice(0, 8), each.id.length > 8 ? "…" : ""));
-  if (each.trace) text.append(make("details", {}, make("summary", {}, "Traceback"), make("pre", { tabindex: "0" }, each.own || each.trace), ...(each.own ? [make("details", {}, make("summary", {}, "With the frames of the host"), make("pre", { tabindex: "0" }, each.trace))] : [])));
+  if (each.trace) text.append(make("details", {}, make("summary", {}, "Traceback"), make("pre", { tabindex: "0" }, each.own || each.trace), ...(each.own ? [make("details", {}, make("summary", {}, "With the host's frames"), make("pre", { tabindex: "0" }, each.trace))] : [])));
   return make("li", { class: `line-${LEVELS.includes(each.level) ? each.level : "info"}` },
     make("span", { class: "time" }, each.time), " ", make("span", { class: "level" }, each.level), " ", make("span", { class: "owner" }, each.plugin), " ", text);
 }

@@ -1,4 +1,4 @@
-"""A declaration with a value of another type fails its own plugin, with words that say what to write."""
+"""A declaration with a value of a wrong type fails its own plugin, and the reason says what to write."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from plughost.testing import plugin_distribution, running_host
 
 
 class Looks:
-    """A middleware."""
+    """Middleware."""
 
     def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
         """Do nothing."""
@@ -58,7 +58,7 @@ HOOKS: Final[dict[type[Any], str]] = {
 
 
 def declaring(kind: type[Any], **changed: Any) -> Plugin:
-    """Return a plugin that declares something, with some values changed."""
+    """Return a plugin with a declaration, some of whose values are changed."""
     declared = kind(**{**RIGHT[kind], **changed})
     if kind is Response:
         declared = Operation(summary="Say it", responses={200: declared})
@@ -72,8 +72,8 @@ def declaring(kind: type[Any], **changed: Any) -> Plugin:
 
 
 @pytest.mark.parametrize("kind", RIGHT)
-def test_no_value_of_another_type_ends_the_host(kind: type[Any]) -> None:
-    """Whatever stands in whichever field of a declaration, another plugin serves."""
+def test_no_value_of_a_wrong_type_ends_the_host(kind: type[Any]) -> None:
+    """Whatever value a field of a declaration has, another plugin serves."""
     bad = [declaring(kind, **{each.name: wrong}) for each in fields(kind) for wrong in WRONG]
     installed = [plugin_distribution(f"bad-{number}", plugin) for number, plugin in enumerate(bad)]
     installed.append(plugin_distribution("good", Speaker("good", "/good")))
@@ -102,7 +102,7 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
 
 
 @pytest.mark.parametrize(("kind", "changed", "told"), TOLD)
-def test_a_likely_mistake_is_told_in_words(kind: type[Any], changed: dict[str, Any], told: str) -> None:
-    """The value is named by its place, with what it is to be."""
+def test_a_likely_mistake_is_explained(kind: type[Any], changed: dict[str, Any], told: str) -> None:
+    """The reason names the value's place, and what it has to be."""
     with running_host(distributions=[plugin_distribution("bad", declaring(kind, **changed))]) as host:
         assert told in reason(host, "bad")

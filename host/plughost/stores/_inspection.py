@@ -1,4 +1,4 @@
-"""Looking at stores: whether they answer, what is in them and where; and purging them."""
+"""Inspecting stores: whether they answer, what they hold and where; and purging them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def check(store: OpenStore[Any]) -> Health:
-    """Return whether an open store answers; takes no longer than connecting may, and is quick during an outage."""
+    """Return whether an open store answers, within the time limit for connecting, and at once during an outage."""
     data: dict[str, Any] = {"database": store.dialect}
     try:
         store.ping()
     except StoreError as error:
-        # Of a damaged file the cause is told; other errors may name hosts and users, which are for the log.
+        # Only the message of damage is shown: others may name hosts and users, which belong in the log.
         reason = {"reason": str(error)} if isinstance(error, Damaged) else {}
         return Health(up=False, data={**data, "error": type(error).__name__, **reason})
     return Health(up=True, data={**data, "schema": store.schema})
@@ -28,15 +28,15 @@ def check(store: OpenStore[Any]) -> Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What there is to know about a store.
+    """Facts about a store.
 
     Attributes:
         place: The file, or the URL with its password masked.
-        schema: The number of the newest applied migration; 0 where nothing was made yet.
+        schema: The number of the newest applied migration; 0 if nothing was made yet.
         latest: The number of the newest migration that the installed plugin has.
         rows: Table to the number of its rows.
-        size: Bytes on disk.
-        trouble: Why there are no figures; None where there are.
+        size: Its bytes on disk.
+        trouble: Why figures are missing; None if there are all.
     """
 
     store: str
@@ -51,7 +51,7 @@ class Statistics:
 
 
 def statistics(store: OpenStore[Any]) -> Statistics:
-    """Return what there is to know about a store, whether it is open or not; makes and changes nothing."""
+    """Return facts about a store, whether it is open or not; make and change nothing."""
     config = store.database.config
     facts: dict[str, Any] = {"rows": {}}
     try:
@@ -68,7 +68,7 @@ def statistics(store: OpenStore[Any]) -> Statistics:
 
 
 def place_of(store: OpenStore[Any]) -> str | None:
-    """Return where a store keeps what it holds, passwords masked; None where nothing was made yet.
+    """Return where a store keeps its data, with passwords masked; None if nothing was made yet.
 
     Raises:
         Unavailable: Its database cannot be reached.
@@ -78,7 +78,7 @@ def place_of(store: OpenStore[Any]) -> str | None:
 
 
 def purge(store: OpenStore[Any]) -> None:
-    """Drop all that a store holds, and the record of its migrations; there is no way back.
+    """Drop all data of a store, and the record of its migrations, for good.
 
     Raises:
         Busy: A host serves it.
@@ -86,5 +86,5 @@ def purge(store: OpenStore[Any]) -> None:
         SetupError: Its database's driver is missing.
     """
     if store.database.exists():
-        with store.database.alone():
+        with store.database.exclusive_claim():
             store.database.erase(store.declared.tables)

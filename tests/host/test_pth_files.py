@@ -1,4 +1,4 @@
-"""In place: what files of site-packages name is importable while they are there, and no longer."""
+"""Folders that `.pth` files in site-packages name are importable exactly as long as the files exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.host.packages import remove_package, write_package
 
 from plughost._plugins.environment import Environment
-from plughost._plugins.in_place import PathFiles
+from plughost._plugins.pth_files import PthFiles
 
 Install = Callable[..., None]
 
@@ -35,7 +35,7 @@ def install():
 
 @pytest.fixture
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder in place of site-packages; what is imported from there is forgotten afterwards."""
+    """A folder that replaces site-packages; modules imported from it are removed afterwards."""
     folder = tmp_path / "packages"
     folder.mkdir()
     monkeypatch.setattr(site, "getsitepackages", lambda: [str(folder)])
@@ -48,7 +48,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def install(packages: Path) -> Install:
-    """Install a distribution whose `.pth` file holds some lines, in place or not."""
+    """Install a distribution, editable by default, whose `.pth` file holds the given lines."""
 
     def install(name: str, *lines: str, editable: bool = True, version: str = "1.0") -> None:
         direct = {"url": "file:///project", "dir_info": {"editable": editable}}
@@ -58,48 +58,48 @@ def install(packages: Path) -> Install:
     return install
 
 
-def look(path_files: PathFiles, packages: Path, *plugins: str) -> list[str]:
-    """Look at what is installed, as each reload does, and return the names of the test's folders on `sys.path`."""
-    path_files.forget_removed()
+def look(pth_files: PthFiles, packages: Path, *plugins: str) -> list[str]:
+    """Check what is installed, as each reload does, and return the names of the test's folders on `sys.path`."""
+    pth_files.unload_removed()
     environment = Environment(metadata.distributions(path=[str(packages)]))
-    path_files.read_new(environment, plugins)
+    pth_files.load_new(environment, plugins)
     return [Path(each).name for each in sys.path if Path(each).is_relative_to(packages.parent)]
 
 
 def folders(packages: Path, *names: str) -> tuple[str, ...]:
-    """Make folders beside site-packages, and return their paths."""
+    """Create folders beside site-packages, and return their paths."""
     for name in names:
         (packages.parent / name).mkdir()
     return tuple(str(packages.parent / name) for name in names)
 
 
-def test_a_folder_is_importable_from_its_installation_to_its_removal(packages: Path, install: Install) -> None:
-    """It comes once, goes with its file, and another takes its place where the file is written anew."""
+def test_a_folder_is_importable_while_it_is_installed(packages: Path, install: Install) -> None:
+    """It is added once, removed with its file, and replaced when the file names another."""
     old, new = folders(packages, "old", "new")
-    path_files = PathFiles()
+    pth_files = PthFiles()
     install("edited", old)
     for _ in range(2):
-        assert look(path_files, packages, "edited") == ["packages", "old"]
+        assert look(pth_files, packages, "edited") == ["packages", "old"]
     install("edited", new, version="2.0")
-    assert look(path_files, packages, "edited") == ["packages", "new"]
+    assert look(pth_files, packages, "edited") == ["packages", "new"]
     remove_package(packages, "edited")
-    assert look(path_files, packages) == ["packages"]
+    assert look(pth_files, packages) == ["packages"]
 
 
-def test_only_what_plugins_are_made_of_is_read_and_only_in_place(packages: Path, install: Install) -> None:
-    """Of a copy, and of what no plugin needs, no file runs in a host that serves; those that come after are read."""
+def test_only_files_of_editable_plugins_and_their_needs_are_read(packages: Path, install: Install) -> None:
+    """A running host executes no `.pth` file of a copy or of an unneeded distribution; a needed one is read later."""
     one, two, three = folders(packages, "one", "two", "three")
-    path_files = PathFiles()
+    pth_files = PthFiles()
     install("copied", one, editable=False)
     install("unneeded", two)
     install("unrecorded", three)
     (packages / "unrecorded-1.0.dist-info" / "RECORD").unlink()
     install("zealous", three)
-    assert look(path_files, packages, "copied", "unrecorded", "zealous") == ["packages", "three"]
+    assert look(pth_files, packages, "copied", "unrecorded", "zealous") == ["packages", "three"]
 
 
-def test_files_elsewhere_are_none(packages: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As for Python, those of other folders of `sys.path` mean nothing, nor of a site-packages that is not on it."""
+def test_files_elsewhere_are_ignored(packages: Path, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in Python, `.pth` files count only in a site-packages folder that is on `sys.path`."""
     one, _ = folders(packages, "one", "elsewhere")
     for elsewhere in ("getsitepackages", "path"):
         with monkeypatch.context() as patch:
@@ -107,76 +107,76 @@ def test_files_elsewhere_are_none(packages: Path, install: Install, monkeypatch:
                 patch.setattr(sys, "path", [each for each in sys.path if each != str(packages)])
             else:
                 patch.setattr(site, "getsitepackages", list)
-            path_files = PathFiles()
+            pth_files = PthFiles()
             install("edited", one)
-            assert "one" not in look(path_files, packages, "edited")
+            assert "one" not in look(pth_files, packages, "edited")
             remove_package(packages, "edited")
 
 
-def test_what_was_there_at_the_start_is_not_read_again(packages: Path, install: Install) -> None:
-    """Python has read it; the host only forgets it once it is gone."""
+def test_files_present_at_the_start_are_not_read_again(packages: Path, install: Install) -> None:
+    """Python has read them already; the host only removes their folders when they are gone."""
     (folder,) = folders(packages, "early")
     install("edited", folder)
-    path_files = PathFiles()
-    assert look(path_files, packages, "edited") == ["packages"]
+    pth_files = PthFiles()
+    assert look(pth_files, packages, "edited") == ["packages"]
     sys.path.append(folder)
     remove_package(packages, "edited")
-    assert look(path_files, packages) == ["packages"]
+    assert look(pth_files, packages) == ["packages"]
 
 
 def test_a_folder_stays_while_another_file_names_it(packages: Path, install: Install) -> None:
-    """It goes with the last file that names it."""
+    """It is removed with the last file that names it."""
     (folder,) = folders(packages, "both")
-    path_files = PathFiles()
+    pth_files = PthFiles()
     install("one", folder)
     install("two", folder)
-    assert look(path_files, packages, "one", "two") == ["packages", "both"]
+    assert look(pth_files, packages, "one", "two") == ["packages", "both"]
     remove_package(packages, "one")
-    assert look(path_files, packages, "two") == ["packages", "both"]
+    assert look(pth_files, packages, "two") == ["packages", "both"]
     remove_package(packages, "two")
-    assert look(path_files, packages) == ["packages"]
+    assert look(pth_files, packages) == ["packages"]
 
 
-def test_lines_that_name_no_folder_take_none_away(packages: Path, install: Install) -> None:
-    """Empty lines, comments and imports are none: site-packages stays on `sys.path` when their file goes."""
+def test_lines_without_a_folder_remove_nothing(packages: Path, install: Install) -> None:
+    """Empty lines, comments and imports name no folder: site-packages stays on `sys.path` without their file."""
     (folder,) = folders(packages, "indented")
-    path_files = PathFiles()
+    pth_files = PthFiles()
     install("edited", "", "  ", "# packages", "import os", "import\tos", f"{folder}  ")
-    assert look(path_files, packages, "edited") == ["packages", "indented"]
+    assert look(pth_files, packages, "edited") == ["packages", "indented"]
     others = [each for each in sys.path if each != folder]
     remove_package(packages, "edited")
-    assert look(path_files, packages) == ["packages"]
+    assert look(pth_files, packages) == ["packages"]
     assert sys.path == others
 
 
-def test_a_finder_goes_with_its_file(packages: Path, install: Install) -> None:
-    """It is asked no more, and a later one of its name is imported afresh; other finders stay."""
+def test_an_import_finder_is_removed_with_its_file(packages: Path, install: Install) -> None:
+    """It is no longer called, and a later one of its name is imported afresh; other finders stay."""
     before = list(sys.meta_path)
-    path_files = PathFiles()
+    pth_files = PthFiles()
     (packages / "in_place_finder.py").write_text(FINDER)
     install("edited", "import in_place_finder; in_place_finder.install()")
-    look(path_files, packages, "edited")
+    look(pth_files, packages, "edited")
     assert [each.__module__ for each in sys.meta_path if each not in before] == ["in_place_finder"]
     remove_package(packages, "edited")
-    look(path_files, packages)
+    look(pth_files, packages)
     assert sys.meta_path == before
     assert "in_place_finder" not in sys.modules
 
 
 def test_a_library_that_a_file_imports_stays(packages: Path, install: Install) -> None:
-    """Only what lies beside the file goes with it: others use `os`, and a second `sys` has lost what the first knew."""
-    path_files = PathFiles()
+    """Only modules beside the file are removed with it: others use `os`, and a new `sys` would have lost its state."""
+    pth_files = PthFiles()
     install("edited", "import os; os.getcwd()", "import sys; sys.path")
-    look(path_files, packages, "edited")
+    look(pth_files, packages, "edited")
     remove_package(packages, "edited")
-    look(path_files, packages)
+    look(pth_files, packages)
     assert (sys.modules.get("os"), sys.modules.get("sys")) == (os, sys)
 
 
-def test_a_file_in_no_known_encoding_hinders_nobody(packages: Path, install: Install) -> None:
-    """What Python itself could not read at its start keeps no other file from being read."""
+def test_a_file_of_unknown_encoding_prevents_nothing(packages: Path, install: Install) -> None:
+    """A file that Python couldn't read at its start doesn't stop others from being read."""
     (folder,) = folders(packages, "good")
     (packages / "bad.pth").write_bytes(b"\xff\xfe\n")
-    path_files = PathFiles()
+    pth_files = PthFiles()
     install("edited", folder)
-    assert look(path_files, packages, "edited") == ["packages", "good"]
+    assert look(pth_files, packages, "edited") == ["packages", "good"]

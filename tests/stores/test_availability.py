@@ -1,4 +1,4 @@
-"""Who waits for a store that is not there, and for how long; what is kept of one that is."""
+"""How long operations wait for an unavailable store, and what is kept open of an available one."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ SOON = 20.0
 """Seconds within which is answered who doesn't wait for the patience of a store, which is twice as long here."""
 
 
-def test_a_store_that_was_never_there_is_not_waited_for(
+def test_a_store_that_was_never_available_is_not_waited_for(
     opening: Callable[..., Stores], tmp_path: Path, psycopg2: ModuleType, products: Store
 ) -> None:
-    """Only one that was just lost may be back in a moment."""
+    """Only one that was just lost may soon be back."""
     config = StoresConfig(folder=tmp_path, url=NOWHERE, patience=2 * SOON, pause=0)
     store = opening(config, products)["catalog"]
     with ThreadPoolExecutor(1) as thread, pytest.raises(Unavailable):
         thread.submit(store.read, count).result(SOON)
 
 
-def test_a_store_that_is_damaged_is_not_waited_for(
+def test_a_damaged_store_is_not_waited_for(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:
-    """Somebody has to mend it first."""
+    """Somebody has to repair it first."""
     store = opening(replace(config, patience=2 * SOON), products)["catalog"]
     with store.database.administer() as db:
         db.script("DROP TABLE products")
@@ -48,10 +48,10 @@ def test_a_store_that_is_damaged_is_not_waited_for(
                 thread.submit(store.read, count).result(SOON)
 
 
-def test_a_store_that_could_not_be_opened_is_not_asked_for_before_its_pause_is_over(
+def test_a_store_is_not_tried_again_before_its_pause_is_over(
     opening: Callable[..., Stores], tmp_path: Path, products: Store
 ) -> None:
-    """However many come meanwhile: they are told at once, by what the last one found."""
+    """However many operations come meanwhile, they fail at once with the last attempt's error."""
     in_the_way = tmp_path / "data"
     in_the_way.write_text("a file where the folder should be")
     store = opening(StoresConfig(folder=in_the_way / "stores", patience=0.1, pause=3600), products)["catalog"]
@@ -61,20 +61,20 @@ def test_a_store_that_could_not_be_opened_is_not_asked_for_before_its_pause_is_o
     assert not in_the_way.exists()
 
 
-def test_a_store_that_is_lost_again_after_long_is_told_again(
+def test_a_later_loss_is_reported_again(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     products: Store,
     told: list[dict[str, Any]],
     wait_for: Callable[..., None],
 ) -> None:
-    """Though no operation has succeeded in between: this one failed by its own fault."""
+    """This holds even if no operation has succeeded since the first loss, as the failed one was at fault itself."""
     store = opening(replace(sqlite_config, patience=0.05), products)["catalog"]
     for _ in range(2):
-        store._presence.note(ConnectionLost("its server has gone"))
+        store._availability.record_loss(ConnectionLost("its server has gone"))
         with pytest.raises(ZeroDivisionError):
             store.read(lambda db: 1 / 0)
-        wait_for(store._presence._stays)
+        wait_for(store._availability._is_stable)
     assert [line["event"] for line in told[1:]] == ["the store is not available"] * 2
 
 
@@ -82,7 +82,7 @@ def test_a_store_that_is_lost_again_after_long_is_told_again(
 def test_the_log_is_watched_from_the_first_write_on(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, method: str
 ) -> None:
-    """The second one notices that it is gone, before it is acknowledged."""
+    """The second write detects that the log is deleted before it is acknowledged."""
     store = opening(sqlite_config, plain_products)["catalog"]
     insert = "INSERT INTO products (sku, price, stock) VALUES (?, 1, 1)"
     getattr(store, method)(lambda session: session.insert(insert, "a"))
@@ -91,8 +91,8 @@ def test_the_log_is_watched_from_the_first_write_on(
         getattr(store, method)(lambda session: session.insert(insert, "b"))
 
 
-def test_connections_that_were_just_needed_are_kept(store: OpenStore[Any]) -> None:
-    """The next crowd finds them open."""
+def test_recently_used_connections_are_kept(store: OpenStore[Any]) -> None:
+    """The next peak finds them open."""
     together = threading.Barrier(3, timeout=SOON)
 
     def meet(db: Any) -> int:
@@ -106,10 +106,10 @@ def test_connections_that_were_just_needed_are_kept(store: OpenStore[Any]) -> No
     assert store.figures["connections_open"] == 3
 
 
-def test_writes_that_wait_for_nobody_are_not_counted_as_waits(
+def test_writes_that_do_not_wait_are_not_counted_as_waits(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store
 ) -> None:
-    """A slow moment of the machine may look like one, and not each of fifty."""
+    """A slow moment of the machine may look like a wait, but not in each of fifty writes."""
     store = opening(sqlite_config, products)["catalog"]
     for number in range(50):
         store.run(add, f"{number}")

@@ -1,4 +1,4 @@
-"""Responses: errors that an engine answers itself, fields as HTTP/2 writes them (PEP 3333, RFC 9110 5), and slices."""
+"""Responses: errors of the engines themselves, header fields as HTTP/2 encodes them, slices (PEP 3333, RFC 9110 5)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from plughost.http._fields import check_name
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# For how long the rest of a refused body is read and dropped: in all, without anything coming, and how much.
+# Limits for reading and discarding the rest of a refused body: in all, without any data, and in bytes.
 LINGER_SECONDS: Final = 15.0
 LINGER_IDLE_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 * 1024 * 1024
 
-LONGEST_TARGET: Final = 8192
-"""Bytes of path and query that are read: responses repeat them in links, and no client reads a head without end."""
-LONGEST_NUMBER: Final = 19
+MAX_TARGET_BYTES: Final = 8192
+"""Bytes of path and query that are accepted: responses repeat them in links, and clients limit the size of a head."""
+MAX_DIGITS: Final = 19
 """Digits of a Content-Length."""
 
 SLICE: Final = 256 * 1024
-"""Bytes of a part that are sent at a time; some slices wait for each slow reader."""
-WINDOW: Final = 65535
-"""Bytes of a response that each HTTP/2 client takes ahead, unless it says otherwise (RFC 9113 6.9.2)."""
+"""Bytes of a part that are sent at a time; some slices are buffered for each slow reader."""
+HTTP2_WINDOW: Final = 65535
+"""Bytes of a response that an HTTP/2 client accepts in advance by default (RFC 9113 6.9.2)."""
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _DETAILS: Final = {
@@ -46,13 +46,13 @@ _HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-a
     "transfer-encoding",
     "upgrade",
 }
-_FEW: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options", "x-frame-options"}) | {
+_CACHEABLE: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options", "x-frame-options"}) | {
     "content-security-policy",
     "referrer-policy",
 }  # fields that have few values each
-_MOST_KNOWN: Final = 256
-KNOWN_FIELDS: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
-"""Fields that have been sent, as HTTP/2 writes them."""
+_MAX_CACHED_FIELDS: Final = 256
+FIELD_CACHE: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
+"""Fields that have been sent, as HTTP/2 encodes them."""
 
 
 def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
@@ -73,24 +73,24 @@ def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str
     return f"{status} {phrase}", headers, body
 
 
-def raw_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
-    """Return a header field as HTTP/2 writes it.
+def encode_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
+    """Return a header field as HTTP/2 encodes it.
 
     Raises:
-        AssertionError: It is a hop-by-hop field, which is the server's.
-        ValueError: It is no field, or would begin another line.
+        AssertionError: It is a hop-by-hop field, which only the server may set.
+        ValueError: It is not a valid field, or contains a line break.
     """
     name, value = field
     if not value.isprintable() and ("\n" in value or "\r" in value):
         raise ValueError(f"the header {name} contains a line break")
-    raw = _raw_name(name), value.encode("latin-1")
-    if name in _FEW and len(KNOWN_FIELDS) < _MOST_KNOWN:
-        KNOWN_FIELDS[field] = raw
+    raw = _encode_name(name), value.encode("latin-1")
+    if name in _CACHEABLE and len(FIELD_CACHE) < _MAX_CACHED_FIELDS:
+        FIELD_CACHE[field] = raw
     return raw
 
 
 @lru_cache(maxsize=512)
-def _raw_name(name: str) -> bytes:
+def _encode_name(name: str) -> bytes:
     check_name(name)
     if name.lower() in _HOP_BY_HOP:
         raise AssertionError(f"{name} is a hop-by-hop header, which an application must not set (PEP 3333)")
@@ -111,7 +111,7 @@ def slices(parts: Iterable[bytes], tail: int = 0, headers: Iterable[tuple[bytes,
     sent = 0
     for part in parts:
         size = end = len(part)
-        if (length or size) > WINDOW:
+        if (length or size) > HTTP2_WINDOW:
             end = min(size, max(0, size - tail, length - tail - sent))
         if end == size <= SLICE:
             yield part

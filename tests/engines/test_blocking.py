@@ -1,4 +1,4 @@
-"""Requests of plugins with stores are answered beside the active thread, and all threads share one processor."""
+"""Requests of plugins with stores run in the blocking pool, and all threads share one processor."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engines.dispatching import QUEUE, THREADS, Receivers, Task, leave
+from tests.engines.dispatching import QUEUE, THREADS, Receivers, Task, submit
 
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.processor import Processor, quiet
+from plughost._servers.processor import Processor, least_interrupted
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
     from tests.engines.conftest import Until
 
-BESIDE = 10
+POOL = 10
 
 
 @pytest.fixture
 def dispatcher() -> Iterator[Dispatcher]:
-    """A dispatcher on one processor, which answers those of `stored` beside."""
-    made = Dispatcher(THREADS, queue=QUEUE, patience=30, one_processor=True)
-    made.beside = {"stored": ()}
+    """A dispatcher on one processor, whose blocking pool runs requests of `stored`."""
+    made = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=30, one_processor=True)
+    made.blocking_plugins = {"stored": ()}
     yield made
     assert made.close(20)
 
@@ -35,7 +35,7 @@ def dispatcher() -> Iterator[Dispatcher]:
 @pytest.fixture
 def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receivers]:
     """The threads of an engine."""
-    receivers = Receivers(dispatcher, BESIDE + 4, alone=False)
+    receivers = Receivers(dispatcher, POOL + 4, alone=False)
     yield receivers
     release.set()
     receivers.close()
@@ -43,15 +43,15 @@ def engine(dispatcher: Dispatcher, release: threading.Event) -> Iterator[Receive
 
 def fill(dispatcher: Dispatcher, engine: Receivers, release: threading.Event, until: Until) -> None:
     """Have as many requests of the plugin wait for something as may be answered at once."""
-    for number in range(BESIDE):
+    for number in range(POOL):
         engine.give(Task(dispatcher, lambda: release.wait(20), "stored"))
         until(partial(_is_load, dispatcher, number + 1, 0))
 
 
 def test_ten_are_answered_at_once(dispatcher: Dispatcher, engine: Receivers) -> None:
     """Each waits for the others, and none of them is the active one that others wait for."""
-    together = threading.Barrier(BESIDE + 1, timeout=20)
-    for _ in range(BESIDE):
+    together = threading.Barrier(POOL + 1, timeout=20)
+    for _ in range(POOL):
         engine.give(Task(dispatcher, together.wait, "stored"))
     done = threading.Event()
     engine.give(Task(dispatcher, done.set, "other"))
@@ -66,14 +66,14 @@ def test_the_next_waits_for_one_of_them(
     fill(dispatcher, engine, release, until)
     late, done = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, late.set, "stored"))
-    until(partial(_is_load, dispatcher, BESIDE, 1))
+    until(partial(_is_load, dispatcher, POOL, 1))
     engine.give(Task(dispatcher, done.set, "other"))
     assert done.wait(20)
     assert not late.is_set()
     release.set()
     assert late.wait(20)
     until(partial(_is_load, dispatcher, 0, 0))
-    until(lambda: engine.crew.held == 0)
+    until(lambda: engine.group.held == 0)
 
 
 def test_a_full_queue_refuses_beside_the_turn(
@@ -84,7 +84,7 @@ def test_a_full_queue_refuses_beside_the_turn(
     waiting = [Task(dispatcher, lambda: None, "stored") for _ in range(QUEUE)]
     for number, each in enumerate(waiting):
         engine.give(each)
-        until(partial(_is_load, dispatcher, BESIDE, number + 1))
+        until(partial(_is_load, dispatcher, POOL, number + 1))
     refused = Task(dispatcher, lambda: None, "stored")
     engine.give(refused)
     assert refused.refused.wait(20)
@@ -94,9 +94,9 @@ def test_a_full_queue_refuses_beside_the_turn(
 
 def test_who_waits_too_long_beside_the_turn_is_refused(release: threading.Event, until: Until) -> None:
     """Also where none of those before ever ends."""
-    dispatcher = Dispatcher(THREADS, queue=QUEUE, patience=0.05, one_processor=True)
-    dispatcher.beside = {"stored": ()}
-    engine = Receivers(dispatcher, BESIDE + 4, alone=False)
+    dispatcher = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=0.05, one_processor=True)
+    dispatcher.blocking_plugins = {"stored": ()}
+    engine = Receivers(dispatcher, POOL + 4, alone=False)
     fill(dispatcher, engine, release, until)
     late = Task(dispatcher, lambda: None, "stored")
     engine.give(late)
@@ -118,14 +118,14 @@ def test_who_computes_elsewhere_lets_others_in(
 
     for _ in range(3):
         release, begun, done = threading.Event(), threading.Semaphore(0), threading.Event()
-        for _ in range(BESIDE):
+        for _ in range(POOL):
             engine.give(Task(dispatcher, partial(compute, release, begun), "stored"))
-        assert all(begun.acquire(timeout=20) for _ in range(BESIDE))
+        assert all(begun.acquire(timeout=20) for _ in range(POOL))
         assert dispatcher.loads()["stored"] == (0, 0, 0)
         engine.give(Task(dispatcher, done.set, "stored"))
         assert done.wait(20)
         release.set()
-        until(lambda: dispatcher.lane("stored").resting == 0)
+        until(lambda: dispatcher.share_of("stored").yielded == 0)
 
 
 def test_an_engine_whose_threads_others_hold_answers_all_the_same(
@@ -148,13 +148,13 @@ def test_an_engine_whose_threads_others_hold_answers_all_the_same(
         assert done.wait(20)
         until(partial(_is_load, dispatcher, 0, 0))
     assert threads == {"plughost-requests"}
-    assert len(dispatcher._started) <= 4
+    assert len(dispatcher._own_threads) <= 4
     release.set()
     engine.close()
 
 
 def test_what_there_is_no_thread_for_is_refused(dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system allows no more threads; it holds no place beside the turn."""
+    """Where the system allows no more threads; it holds no place in the pool."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -162,8 +162,8 @@ def test_what_there_is_no_thread_for_is_refused(dispatcher: Dispatcher, monkeypa
     task = Task(dispatcher, lambda: None, "stored")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert not dispatcher.run_beside(task, "POST")
-    dispatcher.leave(task)
+        assert not dispatcher.run_in_pool(task, "POST")
+    dispatcher.submit(task)
     assert task.refused.wait(20)
     assert dispatcher.loads()["stored"] == (0, 0, 1)
 
@@ -175,14 +175,14 @@ def test_those_that_wait_for_the_turn_and_for_a_place_beside_it_do_not_mix(
     fill(dispatcher, engine, release, until)
     write, read = threading.Event(), threading.Event()
     engine.give(Task(dispatcher, write.set, "stored"))
-    until(partial(_is_load, dispatcher, BESIDE, 1))
+    until(partial(_is_load, dispatcher, POOL, 1))
     slow = threading.Event()
-    share = dispatcher.lane("stored").share
+    share = dispatcher.share_of("stored").limit
     for number in range(share):
-        leave(dispatcher, lambda: slow.wait(20), "stored")
-        until(partial(_is_load, dispatcher, BESIDE + number + 1, 1))
-    leave(dispatcher, read.set, "stored")
-    until(partial(_is_load, dispatcher, BESIDE + share, 2))
+        submit(dispatcher, lambda: slow.wait(20), "stored")
+        until(partial(_is_load, dispatcher, POOL + number + 1, 1))
+    submit(dispatcher, read.set, "stored")
+    until(partial(_is_load, dispatcher, POOL + share, 2))
     slow.set()
     assert read.wait(20)
     assert not write.is_set()
@@ -196,7 +196,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
 ) -> None:
     """What computes for long may use the others, and comes back. The main thread is never bound."""
     allowed = os.sched_getaffinity(0)
-    shared = {dispatcher.processor._ours}
+    shared = {dispatcher.processor._number}
     seen: dict[str, set[int]] = {}
     slow: list[int] = []
     done = threading.Semaphore(0)
@@ -216,7 +216,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
         look(when)
 
     def look_in_a_job() -> None:
-        with dispatcher.processor.left():
+        with dispatcher.processor.unbound():
             look("in a job")
 
     for plugin in ("stored", "other"):
@@ -227,7 +227,7 @@ def test_threads_share_a_processor_until_a_request_takes_long(
     engine.give(Task(dispatcher, partial(look_when_overtaken, "stored, overtaken"), "stored"))
     assert done.acquire(timeout=20)
     for last in (partial(look_when_overtaken, "overtaken"), look_in_a_job):
-        leave(dispatcher, last, "other")
+        submit(dispatcher, last, "other")
         assert done.acquire(timeout=20)
     until(lambda: all(os.sched_getaffinity(thread) == shared for thread in slow))  # they have come back
     assert seen == {
@@ -257,7 +257,7 @@ def test_native_threads_are_kept_off_the_shared_processor() -> None:
         seen.append(os.sched_getaffinity(0))
 
     shared, free = Processor(shared=True), Processor(shared=False)
-    for bind in (shared.join, shared.avoid, free.join, free.avoid):
+    for bind in (shared.bind, shared.avoid, free.bind, free.avoid):
         thread = threading.Thread(target=look, args=(bind,))
         thread.start()
         thread.join()
@@ -289,13 +289,13 @@ def test_the_shared_processor_is_one_that_devices_interrupt_little(
     allowed: set[int], told: str, chosen: list[int]
 ) -> None:
     """It is of the quieter half of those that may be used, or any where the system doesn't tell."""
-    assert quiet(allowed, told) == chosen
+    assert least_interrupted(allowed, told) == chosen
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are bound to a processor on Linux alone")
-def test_this_system_tells_which_processors_are_quiet() -> None:
+def test_this_system_tells_which_processors_are_least_interrupted() -> None:
     """What Linux tells is understood, and one of its processors is shared."""
     told = Path("/proc/interrupts").read_text(encoding="ascii")
     allowed = os.sched_getaffinity(0)
-    assert len(quiet(allowed, told)) == (len(allowed) + 1) // 2
-    assert Processor(shared=True)._ours in allowed
+    assert len(least_interrupted(allowed, told)) == (len(allowed) + 1) // 2
+    assert Processor(shared=True)._number in allowed

@@ -1,0 +1,213 @@
+"""A bounded pool of connections with a fair queue, and the time that operations wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Final
+
+from plughost._waiting import about_to_wait
+from plughost.stores._errors import Busy, Refused
+
+_RETRY_DELAY: Final = 0.05
+_SHORT_WAIT: Final = 0.05
+_ASSUMED_ALIVE: Final = 0.001  # seconds, no longer than a statement takes to a server that ends meanwhile
+
+
+class _Operation(threading.local):
+    """The operation that this thread runs, if any: the store's label, and the seconds that it has waited."""
+
+    label: str | None = None
+    waited = 0.0
+
+
+current_operation: Final = _Operation()
+
+
+@dataclass(slots=True)
+class WaitStatistics:
+    """How often operations waited for something, and how many seconds altogether."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a wait of this thread's operation."""
+        self.count += 1
+        self.seconds += seconds
+        current_operation.waited += seconds
+
+
+class Waiter:
+    """An operation that waits."""
+
+    __slots__ = ("granted",)
+
+    granted: LockType
+
+
+class FairSemaphore:
+    """Admits at most `limit` operations at once, and the others in the order of their arrival."""
+
+    def __init__(self, limit: int, busy_message: str) -> None:
+        """Begin unused; `busy_message` is for an operation that waited too long."""
+        self.in_use: int = 0
+        self.waits: WaitStatistics = WaitStatistics()
+        self.queue: deque[Any] = deque()
+        self.lock: LockType = allocate_lock()
+        self._limit, self._busy_message = limit, busy_message
+
+    def acquire(self, waiter: Waiter, deadline: float, *, over_limit: bool = False) -> None:
+        """Return once it is the waiter's turn, or at once if it may go `over_limit`; `Busy` after the deadline."""
+        with self.lock:
+            if over_limit or (self.in_use < self._limit and not self.queue):
+                self.in_use += 1
+                return
+            self._enqueue(waiter, self.queue.append)
+        if not self._wait(waiter, deadline):
+            raise Busy(self._busy_message)
+
+    def release(self) -> None:
+        """Free a slot, and admit the next waiter."""
+        with self.lock:
+            self.in_use -= 1
+            if self.queue:
+                self._grant_next()
+
+    def requeue(self, waiter: Waiter) -> None:
+        """Free the slot and wait at the head of the queue; take the slot back if none is granted soon."""
+        with self.lock:
+            self.in_use -= 1
+            self._enqueue(waiter, self.queue.appendleft)
+        if not self._wait(waiter, time.monotonic() + _RETRY_DELAY):
+            with self.lock:
+                self.in_use += 1
+
+    def grant_next(self) -> None:
+        """Admit one more waiter, if there is room."""
+        with self.lock:
+            self._grant_next()
+
+    def _grant_next(self) -> None:
+        if self.queue and self.in_use < self._limit:
+            self.in_use += 1
+            self.queue.popleft().granted.release()
+
+    def _enqueue(self, waiter: Waiter, enqueue: Callable[[Waiter], None]) -> None:
+        waiter.granted = allocate_lock()
+        waiter.granted.acquire()
+        enqueue(waiter)
+
+    def _wait(self, waiter: Waiter, deadline: float) -> bool:
+        begun = time.monotonic()
+        left = max(0.0, deadline - begun)
+        granted = waiter.granted.acquire(timeout=min(left, _SHORT_WAIT))
+        if not granted:
+            about_to_wait(long=True)  # other requests of the plugin may need nothing that others hold
+            granted = waiter.granted.acquire(timeout=max(0.0, left - _SHORT_WAIT))
+        self.waits.add(time.monotonic() - begun)
+        if not granted:
+            with self.lock:
+                if waiter in self.queue:
+                    self.queue.remove(waiter)
+                    return False
+            waiter.granted.acquire()  # granted just now, or another thread runs this one's statement
+        return True
+
+
+class Pool:
+    """At most `size` connections, each used by one operation at a time; further operations wait in a queue.
+
+    A connection that was idle for `idle` seconds is closed, unless it is the last.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[float], Any],
+        is_clean: Callable[[Any], bool],
+        *,
+        is_alive: Callable[[Any], bool] | None = None,
+        label: str,
+        size: int,
+        idle: float,
+    ) -> None:
+        """Open nothing yet; `connect` gets the deadline of the operation that needs a connection.
+
+        `is_clean` tells whether a released connection can be used again, `is_alive` whether an idle one can.
+        """
+        self.size = size
+        busy_message = (
+            f"{label}: all {size} connections were in use for too long (stores.pool_size says how many there may be)."
+        )
+        self.slots: FairSemaphore = FairSemaphore(size, busy_message)
+        self._connect, self._is_clean, self._is_alive, self._idle_limit = connect, is_clean, is_alive, idle
+        self._idle: deque[tuple[Any, float]] = deque()  # each access is atomic, so it needs no lock
+        self._closed = False
+
+    @property
+    def open(self) -> int:
+        """The number of open connections."""
+        return self.slots.in_use + len(self._idle)
+
+    def acquire(self, deadline: float, *, over_limit: bool = False) -> Any:
+        """Return a connection for the caller until `release`; `over_limit`, one more if all are in use.
+
+        Raises:
+            Busy: All were in use until the deadline.
+        """
+        waiter = Waiter()
+        self.slots.acquire(waiter, deadline, over_limit=over_limit)
+        while True:
+            try:
+                if not self._idle:
+                    connection = self._connect(deadline)
+                    self.slots.grant_next()  # others may wait only because the server refused one
+                    return connection
+                connection, since = self._idle.pop()
+                if self._is_alive is None or time.monotonic() - since < _ASSUMED_ALIVE or self._is_alive(connection):
+                    return connection
+                connection.close()
+            except IndexError:  # another thread took it
+                continue
+            except Refused:  # the server takes no more at the moment; another operation may free one
+                if time.monotonic() >= deadline:
+                    self.slots.release()
+                    raise
+                self.slots.requeue(waiter)
+            except BaseException:
+                self.slots.release()
+                raise
+
+    def release(self, connection: Any) -> None:
+        """Take a connection back, and close it if it can't be used again; never raises."""
+        now = time.monotonic()
+        if self.slots.in_use <= self.size and self._is_clean(connection):
+            self._idle.append((connection, now))
+        else:
+            connection.close()
+        self.slots.release()
+        if self._closed:
+            self.close()
+        elif len(self._idle) > 1:
+            self.shrink(now)
+
+    def shrink(self, now: float, minimum: int = 1) -> None:
+        """Close the connections that were idle for too long, except the last one."""
+        with suppress(IndexError):  # another thread was quicker
+            while len(self._idle) > minimum and now - self._idle[0][1] > self._idle_limit:
+                self._idle.popleft()[0].close()
+
+    def disconnect(self) -> None:
+        """Close every idle connection."""
+        self.shrink(inf, minimum=0)
+
+    def close(self) -> None:
+        """Close every connection; those in use, once they are released."""
+        self._closed = True
+        self.disconnect()
