@@ -7,36 +7,36 @@ from typing import Final
 SECTIONS: Final = {
     "Serve": {
         "serve": ("serving:serve", "Serve every installed plugin"),
-        "status": ("controlling:status", "Show what the running host does"),
-        "reload": ("controlling:reload", "Take up what was installed, removed or set since"),
-        "restart": ("controlling:restart", "Replace the running process, and lose no request"),
-        "drain": ("controlling:drain", "Take the running host out of its load balancer"),
+        "status": ("controlling:status", "Show the state of the running host"),
+        "reload": ("controlling:reload", "Apply changed plugins and settings to the running host"),
+        "restart": ("controlling:restart", "Replace the running process without losing a request"),
+        "drain": ("controlling:drain", "Take the running host out of load balancing"),
     },
-    "Look": {
-        "plugins": ("inspection:plugins", "List the plugins, and why one does not serve"),
-        "routes": ("inspection:routes", "List what is mounted where"),
-        "settings": ("inspection:settings", "Show every setting in force, and where it comes from"),
-        "check": ("serving:check", "Do everything but serve, and say what is wrong"),
-        "doctor": ("doctor:doctor", "Look at the machine and the setup, and advise"),
+    "Inspect": {
+        "plugins": ("inspection:plugins", "List installed plugins, with their states and errors"),
+        "routes": ("inspection:routes", "List all routes"),
+        "settings": ("inspection:settings", "Show the effective settings, and where each is set"),
+        "check": ("serving:check", "Check plugins and settings without serving"),
+        "doctor": ("doctor:doctor", "Check this system for potential problems"),
     },
-    "Choose plugins": {
-        "install": ("packages", "Install plugins, and serve them"),
-        "uninstall": ("packages", "Uninstall plugins, and serve the rest"),
-        "enable": ("switching:enable", "Serve plugins again that were disabled"),
-        "disable": ("switching:disable", "Skip plugins, and keep their data"),
-        "lock": ("packages", "Write the exact set that is installed, with hashes"),
-        "bundle": ("packages", "Make a folder that installs without a network"),
+    "Manage plugins": {
+        "install": ("packages", "Install plugins and serve them"),
+        "uninstall": ("packages", "Uninstall plugins"),
+        "enable": ("switching:enable", "Enable disabled plugins"),
+        "disable": ("switching:disable", "Disable plugins and keep their data"),
+        "lock": ("packages", "Write the installed versions and hashes to a lock file"),
+        "bundle": ("packages", "Make a folder to install from without a network"),
     },
-    "Write plugins": {
-        "new": ("scaffold", "Write a plugin to begin with"),
-        "migrate": ("scaffold", "Number a store's migrations, and try them"),
+    "Develop plugins": {
+        "new": ("scaffold", "Create a plugin"),
+        "migrate": ("scaffold", "Create and test a store's migrations"),
     },
-    "Set up and look after": {
-        "init": ("inspection:init", "Write a commented settings file"),
-        "cert": ("cert:cert", "Make, show and export the TLS certificate"),
+    "Set up and maintain": {
+        "init": ("inspection:init", "Create a commented settings file"),
+        "cert": ("cert:cert", "Create, show and export the TLS certificate"),
         "stores": ("stores:stores_command", "List, check, back up and restore stores"),
-        "purge": ("stores:purge_command", "Drop all that a plugin keeps"),
-        "completion": ("completing:completion", "Complete commands and names in your shell"),
+        "purge": ("stores:purge_command", "Drop all data of a plugin"),
+        "completion": ("completing:completion", "Print the completion script for your shell"),
     },
 }
 """Every command by section of the help: its target, which is `MODULE:NAME` in `_cli`, and its line in `--help`.

@@ -151,11 +151,11 @@ def test_check_finds_all_problems_without_opening_a_port(line: Line) -> None:
     result = line.run("check", "--dev")
     assert result.exit_code == 1
     assert len([row for row in result.output.splitlines() if row.startswith("problem: ")]) == 3
-    assert result.output.endswith("Plugins that are well: 1 of 4.\n")
+    assert result.output.endswith("Plugins without problems: 1 of 4.\n")
     report = json.loads(line.run("check", "--dev", "--json").output)
     assert (report["ok"], len(report["problems"]), report["warnings"]) == (False, 3, [])
     line.configure('disabled = ["worse"]')
-    assert line.run("check", "--dev").output.endswith("Plugins that are well: 1 of 3.\n")
+    assert line.run("check", "--dev").output.endswith("Plugins without problems: 1 of 3.\n")
 
 
 def test_check_finds_a_data_folder_that_a_start_cannot_use(line: Line) -> None:
@@ -290,7 +290,7 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
     assert words >= {"good", "a-plugin-of-a-long-name", "main"}
     assert ("routes" in words or "does" in words) == (width == 120)
     if command == "routes" and width < 120:
-        assert "Left out for want of room: the versions, a row for each method, and what it does" in " ".join(shown)
+        assert "Not shown for lack of space: the versions, and a summary of each method" in " ".join(shown)
 
 
 @pytest.mark.parametrize("command", ["plugins", "routes"])

@@ -149,7 +149,7 @@ def test_init_overwrites_nothing(line: Line) -> None:
     """An existing file is left alone, and the message says what to do."""
     before = (line.folder / "plughost.toml").read_text()
     refused = line.run("init")
-    assert (refused.exit_code, "is there already" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "already exists" in refused.stderr) == (1, True)
     assert (line.folder / "plughost.toml").read_text() == before
 
 
@@ -296,7 +296,7 @@ def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings
     (line.folder / "plughost.toml").chmod(0o644)
     line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
-    advice = ["Let the host's user alone read it: chmod 600 plughost.toml"] * len(message)
+    advice = ["Make it readable only by the host's user: chmod 600 plughost.toml"] * len(message)
     assert [each["todo"] for each in found if each["about"] == "permissions"] == advice
     assert all(key in str(found) for key in message)
     line.folder.chmod(0o750)

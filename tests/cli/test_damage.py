@@ -160,10 +160,10 @@ def test_why_explains_why_a_distribution_is_no_plugin(line: Line) -> None:
         "good": "good (cli-good 1.0) is active, and serves /good on the site main.",
         "cli-good": "good (cli-good 1.0) is active",
         "bad": "bad (cli-bad 1.0) is failed.\n  import: RuntimeError",
-        "plain": "plughost-plain 1.0 is installed, and is no plugin: it has no entry points.",
-        "tool": "it has entry points in console_scripts, none in plughost.plugins.",
+        "plain": "plughost-plain 1.0 is installed, but is not a plugin: it has no entry points.",
+        "tool": "it has entry points in console_scripts, but none in plughost.plugins.",
         "typo": "plughost-typo: its entry point t is in the group plughost.plugin",
-        "binary-entry-points": "is installed, and damaged: entry_points.txt can't be read",
+        "binary-entry-points": "is installed, but damaged: entry_points.txt can't be read",
         "gooood": "; did you mean good?",
     }.items():
         code, text = run(line, "plugins", "--why", name)
@@ -179,7 +179,6 @@ def test_a_plugin_without_an_entry_point_is_a_warning(line: Line) -> None:
         write_package(line.packages, f"plughost-{name}", {}, requires=requires)
     for command in ("plugins", "check"):
         output = run(line, command)[1]
-        assert (
-            "warning: plughost-mine is installed, and is no plugin: it has no entry point in plughost.plugins" in output
-        )
-        assert output.count("is no plugin") == 1
+        warning = "plughost-mine is installed, but is not a plugin: it has no entry point in plughost.plugins"
+        assert f"warning: {warning}" in output
+        assert output.count("is not a plugin") == 1

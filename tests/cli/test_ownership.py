@@ -99,4 +99,4 @@ def test_an_inaccessible_folder_says_nothing_about_a_host(line: Line, stranger: 
     assert result.exit_code == 1
     message = f"Error: The data folder {stranger} is another user's, who alone can tell whether a host runs on it: "
     assert result.output == f"{message}run this command as that user.\n"
-    assert "this user can't tell whether there is one" in " ".join(line.run("doctor").output.split())
+    assert "this user can't see whether one runs" in " ".join(line.run("doctor").output.split())

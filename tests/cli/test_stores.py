@@ -90,7 +90,7 @@ def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:
     result = line.run("stores")
     assert result.exit_code == 1
     assert "it requires nowhere, and it is not installed" in result.stderr
-    assert "No installed plugin keeps anything" not in result.stdout
+    assert "No installed plugin has a store" not in result.stdout
 
 
 def test_a_store_with_an_invalid_url_is_named(line: Line) -> None:

@@ -55,9 +55,9 @@ WORDS: Final = {
 
 _HEAD: Final = """# Errors
 
-What you can be told, from the code: `python tests/docs/update_references.py` writes this page. `<name>` stands for what
-varies. What to do is in [Troubleshooting](operators/troubleshooting.md) for operators, and under
-[Errors](api-clients/README.md#errors) for API clients.
+All error messages, generated from the code by `python tests/docs/update_references.py`. `<name>` stands for a variable
+part. Operators find solutions in [Troubleshooting](operators/troubleshooting.md), API clients under
+[Errors](api-clients/README.md#errors).
 """
 _RESPONSES: Final = """
 ## Answers

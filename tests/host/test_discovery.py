@@ -129,7 +129,7 @@ def test_a_distribution_that_lacks_its_entry_point_is_reported(tmp_path: Path) -
     entry = plugin_entry("top", "top")
     write_package(tmp_path, "plughost-top", {}, requires=["plughost", "plughost-base"], entry_points=entry)
     write_package(tmp_path, "lost", {}, requires=["plughost"])
-    message = "plughost-lost is installed, and is no plugin: it has no entry point in plughost.plugins"
+    message = "plughost-lost is installed, but is not a plugin: it has no entry point in plughost.plugins"
     assert Environment(metadata.distributions(path=[str(tmp_path)])).warnings == (message,)
 
 

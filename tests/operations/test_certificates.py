@@ -186,9 +186,9 @@ def test_reports_show_the_certificate_in_use(sandbox: Sandbox, serving: Served) 
     assert shown_by(serving) == "first.test"
     assert (after["names"], after["sha256"]) == (["first.test"], before["sha256"])
     assert after["on_disk"].startswith("another one, until")
-    assert "plughost reload takes it up" in sandbox.run("status")
+    assert "run plughost reload" in sandbox.run("status")
     assert sandbox.json("cert", "show")["served"] is False
-    assert "The running host shows another one" in sandbox.run("cert", "show")
+    assert "The running host still uses another one" in sandbox.run("cert", "show")
 
 
 def test_a_reload_uses_the_new_certificate_and_loses_no_request(sandbox: Sandbox, serving: Served) -> None:

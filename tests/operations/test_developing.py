@@ -125,7 +125,7 @@ def test_a_missing_entry_point_is_reported_by_a_reload(sandbox: Sandbox, tmp_pat
         (info / "METADATA").write_text(f"{(info / 'METADATA').read_text()}Requires-Dist: plughost\n")
         (info / "entry_points.txt").unlink()
         (info / "RECORD").write_text("_edited.pth,,\n")
-        message = "plughost-edited is installed, and is no plugin: it has no entry point in plughost.plugins"
+        message = "plughost-edited is installed, but is not a plugin: it has no entry point in plughost.plugins"
         wait_until(lambda: message in (sandbox.folder.parent / "host.log").read_text())
 
 

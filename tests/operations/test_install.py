@@ -64,7 +64,7 @@ def test_an_upgrade_that_would_break_a_serving_plugin_is_reversed(sandbox: Sandb
         broken_wheel(sandbox.wheels, "greeter", "2.0")
         output = sandbox.run("install", "--upgrade", "greeter", code=1)
         assert "this version is broken" in output
-        assert "all is as it was before" in output
+        assert "so it was undone" in output
         assert host.get("/greeter").json() == {"word": "old", "count": 2}
         assert sandbox.files() == before
         sandbox.run("install", "--upgrade", "greeter", "--keep", code=1)

@@ -189,7 +189,7 @@ def test_an_upgraded_host_serves_after_a_restart(sandbox: Sandbox) -> None:
     with sandbox.serving() as host:
         host_wheel(sandbox.wheels, "0.99")
         output = sandbox.run("install", "--upgrade", "plughost", code=1)
-        assert "the host runs on it: restart needed" in output
+        assert "used by the host: restart needed" in output
         assert "plughost restart" in output
         assert host.get("/greeter").json()["count"] == 1
         host.restart()

@@ -95,8 +95,8 @@ def test_a_required_plugin_stays_unless_forced(sandbox: Sandbox) -> None:
 @pytest.mark.thorough
 def test_the_host_and_its_requirements_cannot_be_uninstalled(sandbox: Sandbox) -> None:
     """A distribution that isn't installed can't either."""
-    assert "The host itself runs on plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
-    assert "The host itself runs on" in sandbox.run("uninstall", "falcon", "--yes", code=1)
+    assert "The host itself requires plughost" in sandbox.run("uninstall", "plughost", "--yes", code=1)
+    assert "The host itself requires" in sandbox.run("uninstall", "falcon", "--yes", code=1)
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
 

@@ -65,7 +65,7 @@ def test_purge_asks_for_the_plugins_name(invoke: Invoke, config: StoresConfig) -
     assert "products 2" in invoke(stores_command).stdout
     dropped = invoke(purge_command, "catalog-plugin", input="catalog-plugin\n")
     assert (dropped.exit_code, "Dropped the store catalog" in dropped.stdout) == (0, True)
-    assert "not made yet" in invoke(stores_command).stdout
+    assert "not created yet" in invoke(stores_command).stdout
     assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
 
 

@@ -1,4 +1,4 @@
-"""`plughost cert`: make, show and export the certificate of the HTTPS listeners.
+"""`plughost cert`: create, show and export the certificate of the HTTPS listeners.
 
 These commands need no running host and no working plugin.
 """
@@ -43,32 +43,32 @@ _HALF_FINGERPRINT: Final = 16 * len("AB:")
 @click.group(cls=Group)
 @group_config_option
 def cert() -> None:
-    """Make, show and export the TLS certificate."""
+    """Create, show and export the TLS certificate."""
 
 
 @cert.command()
 @config_option
-@click.option("--name", "names", multiple=True, help="A further host name or IP address that it is valid for.")
-@click.option("--force", is_flag=True, help="Make a new one even if the present one will do.")
+@click.option("--name", "names", multiple=True, help="Additional host name or IP address; repeatable.")
+@click.option("--force", is_flag=True, help="Replace the certificate even if it needs no renewal.")
 @as_click_error(CertificateError)
 def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
-    """Make the development certificate, or renew it.
+    """Create or renew the development certificate.
 
-    It is valid for localhost, 127.0.0.1, ::1, the names under [tls] and those given here.
+    It is valid for localhost, 127.0.0.1, ::1, and the names under [tls] and in --name.
     """
     tls = settings.host.tls
     files = ensure_self_signed(tls_folder(settings), [*tls.names, *names], force=force)
     info = describe(files)
     for warning in files.warnings:
         say(f"Warning: {warning}")
-    click.echo(f"{'Made' if files.made else 'Already there:'} {info.path}")
+    click.echo(f"{'Created' if files.made else 'Already exists:'} {info.path}")
     click.echo(f"  for    {', '.join(info.names)}")
     click.echo(f"  until  {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}")
     click.echo(f"  key    {files.key}")
     if set(names) - set(tls.names):
-        say("Put the names under [tls] too (`names = [...]`), or the next start makes it anew without them.")
+        say("Add the names under [tls], too (`names = [...]`). Otherwise the next start replaces it without them.")
     if tls.certificate or tls.pkcs12:
-        say(f"The listeners don't show it: [tls] sets {tls.certificate or tls.pkcs12}.")
+        say(f"The listeners don't use it: [tls] sets {tls.certificate or tls.pkcs12}.")
 
 
 @cert.command()
@@ -76,9 +76,9 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 @json_option
 @as_click_error(CertificateError)
 def show(settings: Settings, as_json: bool) -> None:
-    """Show the certificate that the settings name: whom it is for, how long it lasts, where it lies.
+    """Show the configured certificate: names, validity, key and file.
 
-    It says so where a running host still shows another one.
+    The command also tells you if a running host still uses another one.
     """
     info = describe(*certificate_in_use(settings))
     try:
@@ -93,7 +93,7 @@ def show(settings: Settings, as_json: bool) -> None:
     out = console()
     out.print(_as_table(info, wide=is_wide(out)))
     if current and not served:
-        say(f"The running host shows another one, until {current['not_after'][:10]}: plughost reload takes this up.")
+        say(f"The running host still uses another one, valid until {current['not_after'][:10]}. Run `plughost reload`.")
 
 
 @cert.command()
@@ -101,7 +101,7 @@ def show(settings: Settings, as_json: bool) -> None:
 @click.argument("file", default="-", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
 @as_click_error(CertificateError)
 def export(settings: Settings, file: Path) -> None:
-    """Write the certificate, never its key, as PEM to FILE or standard output.
+    """Write the certificate without its key, as PEM, to FILE or standard output.
 
     Clients verify the server with it: `curl --cacert FILE https://localhost:8443/`.
     """

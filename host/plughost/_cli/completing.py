@@ -23,7 +23,10 @@ _SETUP_LINES: Final = {
 @click.argument("shell", type=click.Choice(tuple(_SETUP_LINES)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Write what lets SHELL complete commands, options, and names of plugins, stores and settings."""
+    """Print the completion script for SHELL.
+
+    It completes commands, options, and names of plugins, stores and settings.
+    """
     completer = get_completion_class(shell)
     assert completer is not None, "click completes in these shells"
     click.echo(completer(ctx.find_root().command, {}, "plughost", "_PLUGHOST_COMPLETE").source())

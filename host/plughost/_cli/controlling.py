@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-_HOW_TO_START: Final = "Start one with `plughost serve`; one that runs is found from its own folder, or by --config."
+_HOW_TO_START: Final = "Start one with `plughost serve`. If one runs, use its folder or --config."
 
 
 @click.command()
 @json_option
 @config_option
 def reload(settings: Settings, as_json: bool) -> None:
-    """Let the running host take up what was installed, removed or set since, without losing a request.
+    """Apply changed plugins and settings to the running host, without losing a request.
 
-    Exit code 0 when all that is enabled serves, 1 when a plugin does not or a restart is needed.
+    Exit code 0 if every enabled plugin serves, 1 if one does not or a restart is needed.
     """
     report = _send(settings.data_dir, "reload")
     if as_json:
@@ -59,9 +59,9 @@ def reload(settings: Settings, as_json: bool) -> None:
 def restart(settings: Settings, as_json: bool) -> None:
     """Replace the running host by a new process, which takes over its listening sockets.
 
-    The new process is started with the same command line. The old one serves until the new one does, then answers
-    what it has in flight and leaves. Where the new one can't serve, the old one goes on. What plugins keep in memory
-    only is lost. Exit code 0 when the new process serves, else 1; plugins of it that don't are named.
+    The new process has the same command line. The old process serves until the new one does, then finishes its
+    requests and exits. If the new process can't serve, the old one continues. Data that plugins hold only in memory is
+    lost. Exit code 0 if the new process serves, else 1. Plugins that don't serve are listed.
     """
     answer = _send(settings.data_dir, "restart")
     if as_json:
@@ -72,20 +72,20 @@ def restart(settings: Settings, as_json: bool) -> None:
             if plugin["reason"]:
                 say(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
     else:
-        say(f"Error: Not restarted, the host goes on as before: {answer['reason']}", err=True)
+        say(f"Error: Not restarted. The old process continues to serve: {answer['reason']}", err=True)
     if not answer["ok"]:
         raise SystemExit(EXIT_PROBLEMS)
 
 
 @click.command()
-@click.option("--undo", is_flag=True, help="Let readiness be up again.")
+@click.option("--undo", is_flag=True, help="Report the host as ready again.")
 @json_option
 @data_dir_option
 def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
-    """Let the running host's readiness be down, so that load balancers send it no requests; all is still served.
+    """Report the running host as not ready, so that load balancers send it no more requests.
 
-    It stays so until `plughost drain --undo`, or until the process ends. Exit code 1 where it can't be undone, since
-    the host is stopping.
+    The host still serves all requests. It stays not ready until `plughost drain --undo`, or until the process ends.
+    Exit code 1 if --undo has no effect because the host is stopping.
     """
     state = _send(data_dir, "drain", undo=undo)
     if as_json:
@@ -102,9 +102,9 @@ def drain(data_dir: Path, undo: bool, as_json: bool) -> None:
 @json_option
 @data_dir_option
 def status(data_dir: Path, as_json: bool) -> None:
-    """Show what the running host is doing: process, generation, plugins, listeners, requests, last reload.
+    """Show the state of the running host: process, generation, plugins, listeners, requests, last reload.
 
-    It needs no more of the settings than `data_dir`, and works while the rest can't be used.
+    The command needs only the setting `data_dir`, and works even if other settings are invalid.
     """
     state = _send(data_dir, "status")
     if as_json:
@@ -122,7 +122,7 @@ def _send(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
             str(error) if isinstance(error, NotPermitted) else f"{error} {_HOW_TO_START}"
         ) from None
     if "error" in answer:  # a host of another version, or an internal error
-        raise click.ClickException(f"The host did not do it: {answer['error']}.")
+        raise click.ClickException(f"The host did not execute the command: {answer['error']}.")
     return answer
 
 
@@ -142,7 +142,7 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
     if certificate is not None:
         validity = f"until {certificate['not_after'][:10]}, {pluralize(certificate['days_left'], 'day')} left"
         if certificate["on_disk"] != "the same":
-            validity += f"; on the disk is {certificate['on_disk']}: plughost reload takes it up"
+            validity += f"; on disk: {certificate['on_disk']}; run plughost reload"
         table.add_row("  certificate", validity)
     out.print(table)
     out.print()

@@ -71,10 +71,10 @@ class Finding:
 @host_options
 @config_option
 def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
-    """Look at what is easily forgotten around a host, and say what to do about it.
+    """Check this system for potential problems, and say what to do about them.
 
-    Limits, clock, certificate, disk, versions, proxies, permissions and backups. Exit code 1 when there is a problem;
-    advice may be right as it is. `plughost check` says whether every plugin would serve.
+    Limits, clock, certificate, disk, versions, proxies, permissions and backups are checked. Exit code 1 if there is a
+    problem. You can ignore advice if the state is intended. `plughost check` tests whether every plugin would serve.
     """
     generation = preview_generation(settings, without, dev=dev)
     findings = [
@@ -124,33 +124,33 @@ def _check_clock() -> Iterator[Finding]:
         [timedatectl, "show", "--property=NTPSynchronized", "--value"], capture_output=True, text=True, check=False
     )
     if result and result.stdout.strip() == "no":
-        todo = "Tokens and certificates depend on it. Switch NTP on: timedatectl set-ntp true"
-        yield Finding("clock", "advice", "it is not kept right by NTP", todo)
+        todo = "Tokens and certificates depend on it. Enable NTP: timedatectl set-ntp true"
+        yield Finding("clock", "advice", "not synchronized by NTP", todo)
     else:
         is_synchronized = result and result.stdout.strip() == "yes"
-        known = "kept right by NTP" if is_synchronized else "this machine can't say who sets it"
+        known = "synchronized by NTP" if is_synchronized else "synchronization unknown"
         yield Finding("clock", "good", f"{now:%Y-%m-%d %H:%M} UTC, {known}")
 
 
 def _check_certificate(settings: Settings, generation: Generation, *, dev: bool) -> Iterator[Finding]:
     if not has_https(generation.sites, settings):
         if settings.host.trusted_proxies:
-            yield Finding("certificate", "good", "none is needed: a trusted proxy ends TLS")
+            yield Finding("certificate", "good", "not needed: a trusted proxy terminates TLS")
         else:
-            todo = "Let a proxy end TLS, and name it in trusted_proxies; or add listeners."
+            todo = "Terminate TLS at a proxy that trusted_proxies names, or add an HTTPS listener."
             yield Finding("certificate", "advice", "no listener has HTTPS", todo)
         return
     tls = settings.host.tls
     is_own = bool(tls.certificate or tls.key or tls.pkcs12)
     is_generated = not is_own and (dev or tls.self_signed)
     if not (is_generated or is_own):  # a certificate generated earlier isn't served
-        todo = "Set certificate and key under [tls], or self_signed = true to have one made."
-        yield Finding("certificate", "problem", "HTTPS needs one, and none is set", todo)
+        todo = "Set certificate and key under [tls], or self_signed = true to generate one."
+        yield Finding("certificate", "problem", "HTTPS needs one, but none is set", todo)
         return
     try:
         info = describe(prepare(settings, dev=dev)) if is_own else describe(*certificate_in_use(settings))
     except CertificateError as error:
-        found = "none yet; the next start makes one" if is_generated else str(error)
+        found = "none yet; the next start creates one" if is_generated else str(error)
         yield Finding("certificate", "good" if is_generated else "problem", found)
         return
     found = f"until {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}, for {', '.join(info.names)}"
@@ -160,7 +160,7 @@ def _check_certificate(settings: Settings, generation: Generation, *, dev: bool)
         yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
     elif info.self_signed and not dev:
         yield Finding(
-            "certificate", "advice", f"self-signed, {found}", "Clients need it as their authority, or get one."
+            "certificate", "advice", f"self-signed, {found}", "Clients must trust it. Or get one from an authority."
         )
     else:
         yield Finding("certificate", "good", found)
@@ -170,7 +170,7 @@ def _check_disk(data_dir: Path) -> Iterator[Finding]:
     folder = next(each for each in (data_dir, *data_dir.parents) if each.is_dir())
     free = shutil.disk_usage(folder).free
     good = free >= _MIN_FREE_BYTES
-    todo = "" if good else "Make room: a store that can't be written answers 503."
+    todo = "" if good else "Free some space: requests to a store that can't be written get 503."
     yield Finding("disk", "good" if good else "advice", f"{decimal(free)} free at {folder}", todo)
     if not os.access(folder, os.W_OK | os.X_OK):
         found = f"{folder} can't be written by this user"
@@ -190,14 +190,14 @@ def _check_versions(settings: Settings) -> Iterator[Finding]:
     try:
         running = send_command(settings.data_dir, "status")
     except NotPermitted:
-        yield Finding("running host", "advice", "this user can't tell whether there is one", "Ask as the host's user.")
+        yield Finding("running host", "advice", "this user can't see whether one runs", "Run this as the host's user.")
         return
     except NotRunning:
         yield Finding("running host", "good", "none on this data folder")
         return
     if running.get("version") != installed:
-        found = f"it is {running.get('version')}, installed is {installed}"
-        yield Finding("running host", "advice", found, "Take it up: plughost restart")
+        found = f"version {running.get('version')} runs, {installed} is installed"
+        yield Finding("running host", "advice", found, "Run: plughost restart")
     else:
         found = f"process {running['pid']}, up {format_duration(running['uptime_seconds'])}"
         yield Finding("running host", "good", found)
@@ -206,13 +206,13 @@ def _check_versions(settings: Settings) -> Iterator[Finding]:
 def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Finding]:
     exposed, proxies = exposed_addresses(settings), settings.host.trusted_proxies
     if any(network.prefixlen == 0 for network in proxies):
-        todo = "Name the proxies' own addresses: anybody could pose as any client."
-        yield Finding("proxies", "problem", "trusted_proxies believes every address", todo)
+        todo = "Name only the proxies' addresses. Now anybody can pose as any client."
+        yield Finding("proxies", "problem", "trusted_proxies trusts every address", todo)
     elif exposed and not proxies:
-        todo = "Behind a proxy, name it in trusted_proxies: limits count its address for every client."
-        yield Finding("proxies", "advice", f"reached from elsewhere ({', '.join(exposed)}), none is trusted", todo)
+        todo = "If there is a proxy, name it in trusted_proxies: otherwise limits count all its clients as one."
+        yield Finding("proxies", "advice", f"reachable from elsewhere ({', '.join(exposed)}), none is trusted", todo)
     else:
-        yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "only this machine reaches it")
+        yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "reachable only from this machine")
     for warning in generation.warnings:
         what, _, todo = warning.partition("; ")
         yield Finding("settings", "advice", what, todo)
@@ -222,13 +222,13 @@ def _check_permissions(settings: Settings, generation: Generation) -> Iterator[F
     for file in filter(None, (settings.file, settings.data_dir)):
         mode = file.stat().st_mode if file.exists() else 0
         if mode & 0o002:
-            yield Finding("permissions", "problem", f"{file} can be changed by everybody", f"chmod o-w {file}")
+            yield Finding("permissions", "problem", f"{file} is writable by everybody", f"chmod o-w {file}")
         elif (
             file == settings.file
             and _is_readable_by_all(file, mode)
             and (secrets := _find_secrets(file, settings, generation))
         ):
-            found = f"{file} holds secrets ({', '.join(secrets)}), and everybody reads it"
+            found = f"{file} contains secrets ({', '.join(secrets)}), and everybody can read it"
             yield Finding("permissions", "advice", found, _how_to_restrict(file, settings.data_dir))
 
 
@@ -239,8 +239,8 @@ def _is_readable_by_all(file: Path, mode: int) -> bool:
 def _how_to_restrict(file: Path, data_dir: Path) -> str:
     host = data_dir.stat() if data_dir.exists() else file.stat()
     if file.stat().st_uid == host.st_uid:
-        return f"Let the host's user alone read it: chmod 600 {file}"
-    return f"Let root and the host's group alone read it: chgrp {host.st_gid} {file} && chmod 640 {file}"
+        return f"Make it readable only by the host's user: chmod 600 {file}"
+    return f"Make it readable only by root and the host's group: chgrp {host.st_gid} {file} && chmod 640 {file}"
 
 
 def _find_secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
@@ -275,7 +275,7 @@ def _check_backups(settings: Settings, generation: Generation) -> Iterator[Findi
             f"{store}, {'none' if age is None else format_duration(age.total_seconds()) + ' old'}"
             for store, age in late.items()
         ]
-        todo = "Make them with `plughost stores backup`, unless another tool does."
-        yield Finding("backups", "advice", f"as far as is known: {'; '.join(found)}", todo)
+        todo = "Run `plughost stores backup`, unless another tool makes backups."
+        yield Finding("backups", "advice", f"known backups: {'; '.join(found)}", todo)
     elif ages:
         yield Finding("backups", "good", f"none older than {format_duration(_MAX_BACKUP_AGE.total_seconds())}")

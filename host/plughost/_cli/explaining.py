@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from plughost._plugins.registry import Registry
 
 _HOW_TO_DECLARE = f"""\
-Its author declares a plugin in pyproject.toml, and installs it again:
+If it should be a plugin, its author adds an entry point to pyproject.toml, and installs it again:
   [project.entry-points."{ENTRY_POINT_GROUP}"]
   NAME = "PACKAGE.MODULE\""""
 
@@ -47,7 +47,7 @@ def _describe_entry(entry: PluginRecord) -> Iterator[str]:
         if entry.failure.trace:
             yield f"\n{own_frames(entry.failure.trace)}"
     elif entry.state is State.DISABLED:
-        yield f"{label} is disabled, by the setting disabled or by --without; `plughost enable {entry.name}` serves it."
+        yield f"{label} is disabled by the setting disabled or by --without. Enable it: plughost enable {entry.name}"
     else:
         mounted = [f"{group.prefix} on the site {entry.site_of(group)}" for group in entry.declared.groups]
         yield f"{label} is active, and {'serves ' + ', '.join(mounted) if mounted else 'mounts no route'}."
@@ -56,17 +56,17 @@ def _describe_entry(entry: PluginRecord) -> Iterator[str]:
 def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
     label = f"{found.name} {version_of(found)}"
     if found.damage is not None:
-        yield f"{label} is installed, and damaged: {found.damage}. Install it again."
+        yield f"{label} is installed, but damaged: {found.damage}. Install it again."
         return
     wrong = list(misplaced_entry_points([found]))
     groups = sorted(found.entry_points.groups)
     if wrong:
         yield from (f"{each}." for each in wrong)
     elif groups:
-        in_groups = f"it has entry points in {', '.join(groups)}, none in {ENTRY_POINT_GROUP}"
-        yield f"{label} is installed, and is no plugin: {in_groups}."
+        in_groups = f"it has entry points in {', '.join(groups)}, but none in {ENTRY_POINT_GROUP}"
+        yield f"{label} is installed, but is not a plugin: {in_groups}."
     else:
-        yield f"{label} is installed, and is no plugin: it has no entry points."
+        yield f"{label} is installed, but is not a plugin: it has no entry points."
     yield _HOW_TO_DECLARE
 
 

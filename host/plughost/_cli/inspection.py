@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 _HEADER: Final = """\
-# The settings of a plughost. Each line that is commented out shows the default, or an example where it says so: remove
-# the # to set it.
-# Lists of plugins are names as `plughost plugins` shows them. `plughost check` says whether all can be used,
-# `plughost reload` lets a running host take changes up.
+# The settings of plughost. Each commented line shows a default or, where it says so, an example. To set one, remove
+# the # and edit the value.
+# Lists of plugins contain names as `plughost plugins` shows them. `plughost check` checks the settings,
+# `plughost reload` applies changes to a running host.
 """
 
 
@@ -54,16 +54,15 @@ _HEADER: Final = """\
     "--why",
     metavar="NAME",
     shell_complete=plugin_names,
-    help="Say of one plugin or installed distribution why it serves or does not.",
+    help="Explain why one plugin or installed distribution serves or not.",
 )
 @host_options
 @config_option
 def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str | None, as_json: bool) -> None:
-    """List the installed plugins: version, state, where they are mounted, and why one does not serve.
+    """List the installed plugins: version, state, sites, and why one does not serve.
 
-    It looks at what a host that starts now would serve, with or without --dev; `plughost status` asks one that runs.
-
-    Exit code 1 when a plugin fails or is blocked, or when the host as a whole can't start.
+    The list shows what a host would serve if it started now. `plughost status` shows what the running host serves.
+    Exit code 1 if a plugin fails or is blocked, or if the host can't start.
     """
     generation = preview_generation(settings, without, dev=dev, rehearsed=True)
     if why is not None:
@@ -100,7 +99,7 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
 @host_options
 @config_option
 def routes(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
-    """List every route: site, methods, path, the plugin that mounts it, and the minor versions it speaks."""
+    """List all routes: site, methods, path, plugin and supported minor versions."""
     rows = list(_routes(preview_generation(settings, without, dev=dev)))
     if as_json:
         print_json(rows)
@@ -117,7 +116,7 @@ def routes(settings: Settings, dev: bool, without: Collection[str], as_json: boo
                 more = (" ".join(row["versions"]), summary) if wide else ()
                 table.add_row(row["site"], method, row["path"], row["plugin"], *more)
         print_table(out, table)
-        say_omitted(out, "the versions, a row for each method, and what it does", wide=wide)
+        say_omitted(out, "the versions, and a summary of each method", wide=wide)
 
 
 @click.command("settings")
@@ -126,9 +125,10 @@ def routes(settings: Settings, dev: bool, without: Collection[str], as_json: boo
 @host_options
 @config_option
 def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: Collection[str], as_json: bool) -> None:
-    """Show every setting in force, or the KEYs and tables named, with what is not the default and where it is set.
+    """Show the effective settings, or only the KEYs and tables named.
 
-    Secrets are masked. With --json each has its default and its description, too.
+    If a value differs from the default, its line also shows the default and where the value is set. Secrets are masked.
+    --json also shows each default and description.
     """
     generation = preview_generation(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
@@ -158,16 +158,16 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
 @click.command()
 @click.argument("file", default=DEFAULT_FILE, type=click.Path(path_type=Path, dir_okay=False))
 def init(file: Path) -> None:
-    """Write FILE, by default ./plughost.toml, with every setting of the host and of the installed plugins.
+    """Create a settings file with every setting of the host and the installed plugins.
 
-    All are commented out, with their default or an example and what they are for: the file changes nothing until you
-    do. A file that is there already is left alone.
+    All settings are commented out, each with a description and its default or an example. FILE is ./plughost.toml by
+    default. An existing file is not overwritten.
     """
     text = "\n".join([_HEADER, *_settings_lines(preview_generation(default_settings()).setting_values()), ""])
     try:
         _write_new(file, text)
     except FileExistsError:
-        raise click.ClickException(f"{file} is there already. Name another file, or move it away.") from None
+        raise click.ClickException(f"{file} already exists. Name another file, or move it away.") from None
     except OSError as error:
         raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
     say(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")

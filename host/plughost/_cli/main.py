@@ -103,7 +103,7 @@ class Commands(click.Group):
         others = [(name, self.get_command(ctx, name)) for name in present if name not in {*COMMANDS, *ALIASES}]
         rows = [(name, _summary(command)) for name, command in others if command is not None]
         if rows:
-            yield "Of plugins", rows
+            yield "Plugin commands", rows
 
 
 def _summary(command: click.Command) -> str:
@@ -122,14 +122,14 @@ def _move_shared_options(args: list[str]) -> list[str]:
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 all is well; 1 something is wrong, or the host refused to start; "
-    "2 the command line or the settings can't be used.",
+    epilog="Exit codes: 0 success; 1 a problem was found, or the host refused to start; "
+    "2 the command line or the settings are invalid.",
 )
 @click.version_option(package_name="plughost", prog_name="plughost")
 def main() -> None:
-    """A plugin-based service host: every installed plugin is served, each on its own prefix.
+    """A plugin-based service host. It serves every installed plugin on a prefix of its own.
 
-    Begin with `plughost serve --dev`. Say `plughost COMMAND --help` for all of a command.
+    Start with `plughost serve --dev`. `plughost COMMAND --help` shows the help of a command.
     """
     _open_streams()
 

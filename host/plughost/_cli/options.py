@@ -50,10 +50,10 @@ config_file_option: Final = partial(
     click.option,
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Settings file; by default what PLUGHOST_CONFIG names, else ./plughost.toml.",
+    help="Settings file [default: $PLUGHOST_CONFIG or ./plughost.toml]",
 )
-strict_option: Final = click.option("--strict", is_flag=True, help="Refuse to start when any plugin fails.")
-json_option: Final = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+strict_option: Final = click.option("--strict", is_flag=True, help="Refuse to start if any plugin fails.")
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def with_full_help(command: click.Command) -> click.Command:
@@ -309,7 +309,7 @@ def is_wide(out: Console) -> bool:
 def say_omitted(out: Console, what: str, *, wide: bool) -> None:
     """Say what a narrow terminal does not show."""
     if not wide:
-        out.print(Text(f"Left out for want of room: {what}; a wider terminal shows them, or --json.", style="dim"))
+        out.print(Text(f"Not shown for lack of space: {what}. Use a wider terminal, or --json.", style="dim"))
 
 
 def pluralize(number: int, noun: str) -> str:

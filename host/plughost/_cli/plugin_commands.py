@@ -71,7 +71,7 @@ def find_alias(ctx: click.Context, name: str) -> click.Command | None:
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _UnavailableCommand(name, f"{cause}. Install it from where you have {HOST} from.")
+    return _UnavailableCommand(name, f"{cause}. Install it from the same source as {HOST}.")
 
 
 def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:

@@ -1,4 +1,4 @@
-"""`plughost serve` and `plughost check`: run the host, or do everything but serve."""
+"""`plughost serve` and `plughost check`: run the host, or do everything except serving."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _ORIGIN: Final = {"where": "command line"}
 
 
 @click.command()
-@click.option("--reload", "watch", is_flag=True, help="With --dev: reload plugins when their sources are saved.")
+@click.option("--reload", "watch", is_flag=True, help="With --dev: reload plugins when their source files change.")
 @host_options
 @strict_option
 @config_option
@@ -66,7 +66,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     Requests in flight are answered before the host stops; a second Ctrl+C ends it at once.
     """
     if watch and not dev:
-        raise click.UsageError("--reload is for development and needs --dev; others reload by `plughost reload`.")
+        raise click.UsageError("--reload needs --dev. To reload a host without --dev, run `plughost reload`.")
     lines = Events()
     logger = make_logger(settings.host.log, lines=lines)
     reporter = Reporter(logger, settings.host.log)
@@ -105,7 +105,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     restart.cancel()
     if restart.done:
         host.handed_over = True
-        reporter.report("stopping", "Another process serves now: answering what is in flight here ...", replaced=True)
+        reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
     else:
         _begin_stop(host, reporter)
     answered = host.stop()
@@ -141,21 +141,21 @@ def _begin_stop(host: Host, reporter: Reporter) -> None:
     notify("STOPPING=1")
     if delay := host.settings.host.shutdown_delay:
         after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-        reporter.report("leaving", f"Readiness is down; all is served {after}.", seconds=delay)
+        reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
         host.delay_stop()
-    reporter.report("stopping", "Stopping: answering what is in flight ...", replaced=False)
+    reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
 
 
 @click.command()
-@click.option("--files", is_flag=True, help="Compare the installed files with what was installed, too.")
+@click.option("--files", is_flag=True, help="Also compare the installed files with their recorded hashes.")
 @json_option
 @host_options
 @strict_option
 @config_option
 def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, files: bool, as_json: bool) -> None:
-    """Do everything but serve, and say what is wrong.
+    """Check whether the host and every enabled plugin would serve.
 
-    Exit code 0 when every plugin that is not disabled would serve, 1 when one would not, or the host as a whole.
+    Exit code 0 if they would, else 1. Warnings don't count.
     """
     generation = preview_generation(settings, without, dev=dev, strict=strict, rehearsed=True)
     registry, untried, problems = generation.registry, len(generation.stores.doubts), start_problems(generation)
@@ -182,7 +182,7 @@ def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         active, enabled = len(registry.active()), [each for each in registry if each.state is not State.DISABLED]
         but = f"; {pluralize(untried, 'store')} could not be tried" if untried else ""
         say(
-            f"Not ready to serve: see above. Plugins that are well: {active} of {len(enabled)}."
+            f"Not ready to serve: see above. Plugins without problems: {active} of {len(enabled)}."
             if problems
             else f"{pluralize(active, 'plugin')}, all well{but}."
         )

@@ -51,9 +51,10 @@ _UNWRAPPED_WIDTH: Final = 4096
 @group_config_option
 @click.pass_context
 def stores_command(ctx: click.Context, as_json: bool) -> None:
-    """List the stores: database, place, schema, rows and size; or back one up, or restore it.
+    """List, check, back up and restore stores.
 
-    Exit code 1 when one cannot be looked into, or when a plugin fails whose stores are unknown.
+    Without a command, list the stores with database, place, schema, rows and size. Exit code 1 if a store can't be
+    read, or if a plugin failed so early that its stores are unknown.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -62,7 +63,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
-        say("No installed plugin keeps anything in a store.")
+        say("No installed plugin has a store.")
     elif found:
         _print_statistics(found, console())
     for each in found:
@@ -77,7 +78,10 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
 def backup_command(settings: Settings, store: str, file: Path) -> None:
-    """Copy the store STORE to FILE, consistently, also while a host serves it; PostgreSQL by pg_dump."""
+    """Back up the store STORE to FILE.
+
+    The backup is consistent even while a host serves the store. PostgreSQL stores are backed up with pg_dump.
+    """
     chosen = _find_store(_prepare_stores(settings), store)
     with as_click_error(StoreError), spinner(f"Copying {store}"):
         backup(chosen, file)
@@ -89,12 +93,13 @@ def backup_command(settings: Settings, store: str, file: Path) -> None:
 @click.argument("names", metavar="[STORE]...", nargs=-1, shell_complete=store_names)
 @config_option
 def check_command(settings: Settings, names: tuple[str, ...]) -> None:
-    """Look through all of the stores, or the STOREs named, also while a host serves them.
+    """Check the integrity of all stores, or only of the STOREs named.
 
-    Exit code 1 when one is not in order, or when a plugin fails whose stores are unknown, unless STOREs are named.
+    A host may serve the stores meanwhile. Exit code 1 if a store has a problem. Without STOREs, also if a plugin failed
+    so early that its stores are unknown.
     """
     stores = _prepare_stores(settings)
-    with spinner("Looking through every page and row"):
+    with spinner("Checking every page and row"):
         problems = {name: _check_store(_find_store(stores, name)) for name in names or sorted(stores)}
     for name, problem in problems.items():
         say(f"{name}: {problem or 'in order'}")
@@ -118,14 +123,17 @@ def _check_store(store: OpenStore[Any]) -> str | None:
 @stores_command.command("restore")
 @click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
 def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
-    """Replace all that the store STORE holds by the backup FILE; no host may serve it. PostgreSQL by pg_restore."""
+    """Replace all data of the store STORE with the backup FILE.
+
+    No host may serve the store meanwhile. PostgreSQL stores are restored with pg_restore.
+    """
     chosen = _find_store(_prepare_stores(settings), store)
     if not yes:
         _refuse_if_served([chosen])
-        click.confirm(f"Replace all that {chosen.database.config.place} holds?", abort=True)
+        click.confirm(f"Replace all data in {chosen.database.config.place}?", abort=True)
     audit = command_audit(settings)
     with (
         as_click_error(StoreError),
@@ -138,10 +146,13 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 
 @click.command("purge")
 @click.argument("plugin", shell_complete=plugin_names)
-@click.option("--yes", is_flag=True, help="Don't ask.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
 def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
-    """Drop for good all that PLUGIN keeps in its stores; no host may serve them."""
+    """Drop all data of PLUGIN from its stores, permanently.
+
+    No host may serve the stores meanwhile.
+    """
     owned = [store for store in _prepare_stores(settings).values() if store.plugin == plugin]
     if not owned:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
@@ -149,7 +160,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
         _refuse_if_served(owned)
     _print_statistics(_collect_statistics(owned), console(stderr=True))
     if not yes:
-        answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all of it", default="", show_default=False)
+        answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all data", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
     audit = command_audit(settings)
@@ -180,13 +191,13 @@ def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
     if wide:
         out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
     print_table(out, table)
-    say_omitted(out, "the plugin and the database of each, and where it is", wide=wide)
+    say_omitted(out, "plugin, database and place", wide=wide)
 
 
 def _schema(found: Statistics) -> str:
     if found.schema == found.latest:
         return str(found.schema)
-    return f"{found.schema} of {found.latest}" if found.schema else "not made yet"
+    return f"{found.schema} of {found.latest}" if found.schema else "not created yet"
 
 
 def _prepare_stores(settings: Settings) -> Stores:

@@ -1,4 +1,4 @@
-"""`plughost enable` and `plughost disable`: edit the settings file, and let the running host take it up."""
+"""`plughost enable` and `plughost disable`: edit the settings file, and reload the running host."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def _switch_options(command: FunctionT) -> FunctionT:
     for option in (
         config_option,
         json_option,
-        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
-        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("--keep", is_flag=True, help="Keep the change even if the running host refuses it."),
+        click.option("--no-reload", is_flag=True, help="Don't reload the running host."),
+        click.option("--dry-run", is_flag=True, help="Only show what would be done."),
         click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=plugin_names),
     ):
         command = option(command)
@@ -42,9 +42,9 @@ def _switch_options(command: FunctionT) -> FunctionT:
 @click.command()
 @_switch_options
 def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
-    """Skip plugins from now on, before their code is imported; their data stays.
+    """Disable plugins: don't import their code, but keep their data.
 
-    The list `disabled` of the settings file is edited in place; a running host takes it up at once. Plugins that
+    The command adds the plugins to the list `disabled` in the settings file, and reloads the running host. Plugins that
     require a disabled one are blocked.
     """
     with _exclusive(settings) as now:
@@ -52,10 +52,10 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(now.host.required))
         if required:
-            raise click.ClickException(f"The setting required names {', '.join(required)}; take it out there first.")
+            raise click.ClickException(f"The setting required names {', '.join(required)}; remove it there first.")
         disabled = list(dict.fromkeys([*now.host.disabled, *names]))
         blocked = _blocked(found, disabled) - _blocked(found, now.host.disabled)
-        lines = [f"{name} is disabled already." for name in names if name in now.host.disabled]
+        lines = [f"{name} is already disabled." for name in names if name in now.host.disabled]
         lines += [f"Disabling {name}." for name in names if name not in now.host.disabled]
         for each in [each for each in found if each.name in blocked]:
             needed = " and ".join(other for other in each.requires if other in disabled)
@@ -66,9 +66,9 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
 @click.command()
 @_switch_options
 def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
-    """Serve plugins again that were disabled.
+    """Enable disabled plugins.
 
-    The list `disabled` of the settings file is edited in place; a running host takes it up at once.
+    The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
     with _exclusive(settings) as now:
         found = Environment().plugins
@@ -143,13 +143,13 @@ def _print_report(report: ReloadReport | None, file: Path, *, undone: bool) -> N
     if not undone:
         say(f"Wrote {file}.")
     if report is None:
-        say("No running host took it up; the next reload or start does.")
+        say("No running host was reloaded. The change takes effect at the next reload or start.")
         return
     console().print(report)
     if report.restart_needed:
-        say("Restart the host to take it up: plughost restart")
+        say("Restart the host to apply the change: plughost restart")
     if undone:
-        refusal = f"The running host refused the change: {file} is as it was before. --keep would leave the change."
+        refusal = f"The running host refused the change, so {file} was restored. To keep the change, use --keep."
         click.secho(refusal, err=True, fg="red", bold=True)
 
 

@@ -59,7 +59,7 @@ class Environment:
             if found.entry_points or HOST not in self._required_names(key):
                 continue
             if not any(key in self._required_names(other) for other in others):
-                yield f"{found.name} is installed, and is no plugin: it has no entry point in {ENTRY_POINT_GROUP}"
+                yield f"{found.name} is installed, but is not a plugin: it has no entry point in {ENTRY_POINT_GROUP}"
 
     def _required_names(self, key: str) -> set[str]:
         return {str(canonicalize_name(each.name)) for each in self.requirements(key)}

@@ -148,7 +148,7 @@ class HostState:
             if enabled and name in self._without:
                 raise CommandError(f"{name} is skipped by --without; start the host without that.")
             if not enabled and name in host.required:
-                raise CommandError(f"The setting required names {name}; take it out there first.")
+                raise CommandError(f"The setting required names {name}; remove it there first.")
             others = [each for each in host.disabled if each != name]
             accept = [] if enabled else [each.name for each in installed if name in each.requires]
             return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)

@@ -260,7 +260,7 @@ def test_the_vital_signs_are_shown(console: Console) -> None:
         console.client.get(path)
     page = console.get().text
     assert re.search(r"Errors</b> <strong>1</strong>", page)
-    assert re.search(r"Half within</b> <strong>[\d.e-]+ m?s</strong>", page)
+    assert re.search(r"Median time</b> <strong>[\d.e-]+ m?s</strong>", page)
     signs = console.get("/vitals").text
     assert signs.count("<svg") == 7
     assert re.search(r'<rect x="\d+" y="0" width="2" height="100"', signs)

@@ -94,7 +94,9 @@ def test_settings_win_over_the_store(run: Run, settings: dict[str, Any], tmp_pat
     users.append({**users[0], "email": "Alice@example.org"})
     (tmp_path / "plughost.toml").write_text(tomlkit.dumps({"data_dir": str(tmp_path / "data"), **settings}))
     output = run("users", "role", ALICE[0], "user").stdout
-    assert output == f"Changed in the store, without effect: as long as the settings have {ALICE[0]}, too, they win.\n"
+    assert (
+        output == f"Changed in the store, but without effect: the user {ALICE[0]} in the settings takes precedence.\n"
+    )
     head, alice, bob = run("users", "list").stdout.splitlines()
     at = [head.index(word) for word in ("role", "kept in", "state", "last login", "audit name")]
     assert [alice[: at[0]].strip(), alice[at[1] : at[2]].strip()] == ["Alice@example.org", "settings, store"]
@@ -113,13 +115,13 @@ def test_a_narrow_table_has_no_audit_names(run: Run, tmp_path: Path) -> None:
     shown = {width: _list_on_a_terminal(width, file) for width in (80, 60)}
     assert shown[80] == whole
     assert shown[60][:-1] == [line[: whole[0].index("audit name")].rstrip() for line in whole]
-    assert shown[60][-1].startswith("Left out for want of room: audit names; ")
+    assert shown[60][-1].startswith("Not shown for lack of space: audit names. ")
 
 
 def test_a_user_of_the_settings_can_not_be_added(run: Run) -> None:
     """In any spelling, this would have no effect."""
     added = run("users", "add", "Bob@example.org", given="store\n")
-    assert (added.returncode, "the settings have the user Bob@example.org, and they win" in added.stderr) == (1, True)
+    assert (added.returncode, "the user Bob@example.org is in the settings" in added.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(

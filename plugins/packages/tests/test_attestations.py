@@ -31,7 +31,7 @@ def wheel(tmp_path: Path) -> Path:
 def test_a_required_attestation_must_exist(wheel: Path) -> None:
     """If none is required, the file is accepted without one."""
     verify_attestations(wheel, [BUILDER], required=False)
-    with pytest.raises(CommandError, match="has no attestation beside it"):
+    with pytest.raises(CommandError, match="has no attestation next to it"):
         verify_attestations(wheel, [], required=True)
 
 
@@ -41,7 +41,7 @@ def test_an_invalid_attestation_is_refused(wheel: Path, suffix: str, content: st
     """This holds even if none is required, because its presence makes a claim."""
     pytest.importorskip("pypi_attestations", reason="the extra attestations is not installed")
     wheel.with_name(f"{WHEEL}{suffix}").write_bytes(content.encode(errors="surrogateescape"))
-    with pytest.raises(CommandError, match=r"is not valid|holds no attestation"):
+    with pytest.raises(CommandError, match=r"is not valid|contains no attestation"):
         verify_attestations(wheel, [], required=False)
 
 

@@ -89,7 +89,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "plughost-twice" / "README.md").write_text("mine")
     answer = new(tmp_path, "twice", "--all")
     assert answer.exit_code == 1
-    assert "is there already" in answer.output
+    assert "already exists" in answer.output
     assert (tmp_path / "plughost-twice" / "README.md").read_text() == "mine"
 
 

@@ -29,7 +29,7 @@ with_browser = pytest.mark.skipif(
 
 NASTY = "<script>window.ran = true</script><img src=x onerror='window.ran = true'>"
 HEADINGS = {
-    "": "What is running here",
+    "": "Overview of this host",
     "/plugins": "Plugins",
     "/plugins/catalog-crud": "catalog-crud",
     "/plugins/failing": "failing",

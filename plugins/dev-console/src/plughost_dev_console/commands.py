@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command("dev-console")
 @click.pass_obj
 def console_command(context: PluginContext[Any]) -> None:
-    """Print a new link that opens the console of the running host, once."""
+    """Print a new one-time link to the console of the running host."""
     try:
         answer = context.query_host("link")
     except NotRunning as error:

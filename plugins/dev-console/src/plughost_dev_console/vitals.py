@@ -179,8 +179,8 @@ def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
             points=tuple(each[1] if each else None for each in steps),
             link="/requests?status=5",
         ),
-        _times("Half within", 0.5, steps, "/requests"),
-        _times("95 of 100 within", 0.95, steps, "/requests?order=slowest"),
+        _times("Median time", 0.5, steps, "/requests"),
+        _times("95th percentile", 0.95, steps, "/requests?order=slowest"),
     ]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def hash_password_command(context: PluginContext[Settings]) -> None:
     """Print the bcrypt hash of a password, for `password_hash` in the settings.
 
-    At a terminal, it asks twice without echo; otherwise it reads one line of standard input.
+    On a terminal, the command asks twice, without echo. Otherwise it reads one line from standard input.
     """
     click.echo(read_hash(context.settings.bcrypt_rounds))
 
@@ -28,7 +28,7 @@ def hash_password_command(context: PluginContext[Settings]) -> None:
 @click.command("rotate-key")
 @click.pass_obj
 def rotate_key_command(context: PluginContext[Settings]) -> None:
-    """Make a new signing key; tokens of the old ones stay valid until they expire.
+    """Create a new signing key; tokens of the old keys stay valid until they expire.
 
     A running host signs with the new key from the next login on, without a restart.
     """

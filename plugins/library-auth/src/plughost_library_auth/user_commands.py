@@ -27,14 +27,17 @@ _ROLE: Final = click.Choice(("user", "admin"))
 
 @click.group("users")
 def users_group() -> None:
-    """Users of the store, beside those of the settings, which take precedence."""
+    """Manage the users in the store.
+
+    Users in the settings take precedence over them.
+    """
 
 
 @users_group.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 @click.pass_obj
 def list_command(context: PluginContext[Settings], as_json: bool) -> None:
-    """Show every user with role, source, last login, and name in the audit trail."""
+    """List all users with role, source, last login, and name in the audit trail."""
     with _readable_errors():
         rows = list(_rows(context))
     if as_json:
@@ -46,26 +49,29 @@ def list_command(context: PluginContext[Settings], as_json: bool) -> None:
     table = [("user", "role", "kept in", "state", "last login (UTC)", "audit name"), *map(_cells, rows)]
     lines = _align(table)
     if sys.stdout.isatty() and max(map(len, lines)) > shutil.get_terminal_size().columns:
-        left_out = "Left out for want of room: audit names; a wider terminal shows them, or --json."
+        left_out = "Not shown for lack of space: audit names. Use a wider terminal, or --json."
         lines = [*_align([cells[:-1] for cells in table]), left_out]
     click.echo("\n".join(lines))
 
 
 @users_group.command("add")
 @click.argument("email")
-@click.option("--role", type=_ROLE, default="user", show_default=True, help="What the user may do.")
+@click.option("--role", type=_ROLE, default="user", show_default=True, help="Role of the user.")
 @click.pass_obj
 def add_command(context: PluginContext[Settings], email: str, role: Any) -> None:
-    """Add the user EMAIL; the password is asked for, or read from standard input."""
+    """Add the user EMAIL.
+
+    The command asks for the password, or reads it from standard input.
+    """
     if _is_configured(context, email):
-        raise click.ClickException(f"the settings have the user {email}, and they win: change it there")
+        raise click.ClickException(f"the user {email} is in the settings, which take precedence: change it there")
     with _readable_errors():
         try:
             user = User(email=email, password_hash=_new_hash(context), role=role)
         except ValidationError as error:
             raise click.ClickException(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         if not _records(context).add(user):
-            raise click.ClickException(f"there is a user {email} already; `users password` gives it a new password")
+            raise click.ClickException(f"the user {email} already exists; `users password` changes the password")
     _report(context, "user added", email, f"Added {email} with the role {role}.", role=role)
 
 
@@ -73,12 +79,15 @@ def add_command(context: PluginContext[Settings], email: str, role: Any) -> None
 @click.argument("email")
 @click.pass_obj
 def password_command(context: PluginContext[Settings], email: str) -> None:
-    """Give the user EMAIL another password; it is asked for, or read from standard input."""
+    """Change the password of the user EMAIL.
+
+    The command asks for the new password, or reads it from standard input.
+    """
     with _readable_errors():
         hashed = _new_hash(context)
         rounds = int(hashed.get_secret_value()[4:6])
         _records(context).change(email, password_hash=hashed.get_secret_value(), rounds=rounds)
-    _report(context, "user password changed", email, f"{email} has another password.")
+    _report(context, "user password changed", email, f"Changed the password of {email}.")
 
 
 @users_group.command("role")
@@ -86,7 +95,7 @@ def password_command(context: PluginContext[Settings], email: str) -> None:
 @click.argument("role", type=_ROLE)
 @click.pass_obj
 def role_command(context: PluginContext[Settings], email: str, role: str) -> None:
-    """Give the user EMAIL another role; tokens keep theirs until they expire."""
+    """Change the role of the user EMAIL; tokens keep the old role until they expire."""
     with _readable_errors():
         _records(context).change(email, role=role)
     _report(context, "user role changed", email, f"{email} has the role {role}.", role=role)
@@ -156,7 +165,7 @@ def _new_hash(context: PluginContext[Settings]) -> SecretStr:
 def _report(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
     context.audit(what, "ok", who=email, **more)
     if _is_configured(context, email):
-        line = f"Changed in the store, without effect: as long as the settings have {email}, too, they win."
+        line = f"Changed in the store, but without effect: the user {email} in the settings takes precedence."
     click.echo(line)
 
 
@@ -169,6 +178,6 @@ def _readable_errors() -> Iterator[None]:
     try:
         yield
     except NoSuchUser as error:
-        raise click.ClickException(f"the store has no user {error}; `users list` shows who is there") from None
+        raise click.ClickException(f"the store has no user {error}; `users list` shows all users") from None
     except StoreError as error:
         raise click.ClickException(str(error)) from None

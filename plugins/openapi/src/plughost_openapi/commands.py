@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
 @click.option("--site", default="main", show_default=True, help="The site to describe.")
 @click.option(
-    "--format", "as_format", type=click.Choice(["yaml", "json"]), help="By default, FILE's extension decides."
+    "--format", "as_format", type=click.Choice(["yaml", "json"]), help="Output format; default: by FILE's extension."
 )
 @click.option("--dev", is_flag=True, help="Describe what is served in development mode.")
 @click.pass_obj
@@ -31,7 +31,7 @@ def openapi_command(
 ) -> None:
     """Write the OpenAPI description of a site to FILE, or to standard output.
 
-    It describes what the installed plugins would serve with the settings as they are; no host needs to run.
+    The description shows what the installed plugins would serve with the current settings. No host needs to run.
     """
     view = context.host.preview(dev=dev)
     for plugin in view.plugins:

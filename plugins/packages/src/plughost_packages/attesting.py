@@ -38,20 +38,20 @@ def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) 
     if not beside and not required:
         return
     if not beside:
-        raise CommandError(f"{file.name} has no attestation beside it, and the setting require_attestations wants one.")
+        raise CommandError(f"{file.name} has no attestation next to it, but the setting require_attestations is on.")
     try:
         library: Any = import_module("pypi_attestations")
     except ImportError as error:
         if not (required or builders):
             return
         advice = "pip install 'plughost-packages[attestations]'"
-        raise CommandError(f"Attestations can't be verified ({error}). Install what does it: {advice}") from None
+        raise CommandError(f"Attestations can't be verified ({error}). Install the verifier: {advice}") from None
     logging.getLogger("sigstore").setLevel(logging.ERROR)  # it would warn about each offline verification
     try:
         distribution = library.Distribution.from_file(file)
         found = [each for path in beside for each in _attestations(library, path)]
         if not found:
-            raise CommandError(f"{beside[0].name} holds no attestation.")
+            raise CommandError(f"{beside[0].name} contains no attestation.")
         for attestation in found:
             _verify(library, attestation, distribution, builders)
     except (library.AttestationError, ValueError) as error:

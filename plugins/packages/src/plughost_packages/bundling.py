@@ -62,7 +62,7 @@ def read_bundle(folder: Path) -> list[Locked]:
     """
     lock = folder / LOCK_NAME
     if not lock.is_file():
-        raise CommandError(f"{folder} is no bundle: it has no {LOCK_NAME}.")
+        raise CommandError(f"{folder} is not a bundle: it has no {LOCK_NAME}.")
     entries = read_lock(lock)
     actual = {hash_of(file): file.name for file in sorted(folder.iterdir()) if file.suffix in _ARCHIVES}
     locked = {each: entry for entry in entries for each in entry.hashes}
@@ -90,7 +90,7 @@ def refuse_filled(folder: Path) -> None:
         CommandError: It is not a folder, or not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
-        raise CommandError(f"{folder} is there already: choose another name, or move it away.")
+        raise CommandError(f"{folder} already exists: choose another name, or move it away.")
 
 
 def _copy_local(entries: Sequence[Locked], wheels: Path, folder: Path) -> list[Locked]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-TOLD: Final = "A requirement names its own place, and nobody else does: "
+TOLD: Final = "A requirement names a URL that you did not name: "
 _READERS: Final = ("install_req_from_req_string", "install_req_from_parsed_requirement")
 
 
@@ -36,16 +36,14 @@ def run(location: str, places: Collection[str], arguments: list[str]) -> int:
                 parts = urlsplit(requirement.link.url)
                 place = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
                 if place not in places:
-                    raise InstallationError(
-                        f"{TOLD}{requirement.name} from {place}. Where you trust that, name it too."
-                    )
+                    raise InstallationError(f"{TOLD}{requirement.name} from {place}. If you trust it, name it, too.")
             return requirement
 
         return checked
 
     for name in _READERS:
         if not hasattr(constructors, name):
-            raise SystemExit(f"ERROR: This pip can't be kept from following URLs of packages: it has no {name}.")
+            raise SystemExit(f"ERROR: This pip can't be prevented from following URLs of packages: it has no {name}.")
         setattr(constructors, name, wrap(getattr(constructors, name)))
     from pip._internal.cli.main import main  # noqa: PLC0415 - it binds the wrapped functions
 

@@ -77,7 +77,7 @@ def carry_out(
         folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
-                tell(f"Keeping {change.distribution} {change.before}")
+                tell(f"Saving {change.distribution} {change.before}")
                 repack(installed[change.key], wheels)
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
@@ -136,4 +136,4 @@ def _refuse_without_effect(plan: Plan, environment: Environment) -> None:
         found = "it is not installed"
         if now is not None:
             found = f"{now} is installed in {environment.installed[change.key].locate_file('')}"
-        raise CommandError(f"pip reported success without effect: wanted was {wanted}, and {found}.")
+        raise CommandError(f"pip reported success without effect: expected was {wanted}, but {found}.")

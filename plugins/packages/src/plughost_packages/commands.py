@@ -36,15 +36,15 @@ _trailing_spaces: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 # Options that are passed on to pip: long and short name, and the help.
 _INDEX_OPTIONS = (
-    ("--index-url", "-i", "Index to look in; by default that of the settings, else none."),
-    ("--extra-index-url", None, "Further index; repeatable."),
-    ("--find-links", "-f", "Folder or page with distributions; repeatable."),
-    ("--trusted-host", None, "Host to reach without a valid certificate; repeatable."),
-    ("--constraint", "-c", "File with constraints on versions; repeatable."),
+    ("--index-url", "-i", "Package index to search; default: the one in the settings, if any."),
+    ("--extra-index-url", None, "Additional package index; repeatable."),
+    ("--find-links", "-f", "Folder or page with distributions to search; repeatable."),
+    ("--trusted-host", None, "Trust this host without a valid certificate; repeatable."),
+    ("--constraint", "-c", "Constraints file for versions; repeatable."),
 )
 _INDEX_FLAGS = (
-    ("--no-index", "Look in no index, even if the settings name one."),
-    ("--pre", "Take pre-releases too."),
+    ("--no-index", "Ignore package indexes, also the one in the settings."),
+    ("--pre", "Include pre-releases."),
 )
 
 
@@ -72,9 +72,9 @@ def index_options(command: CommandT) -> CommandT:
 def changing_options(command: CommandT) -> CommandT:
     """Add the options of commands that change what is served: `--dry-run`, `--no-reload` and `--keep`."""
     for option in (
-        click.option("--keep", is_flag=True, help="Leave the change even if the running host refuses it."),
-        click.option("--no-reload", is_flag=True, help="Don't let a running host take it up."),
-        click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing."),
+        click.option("--keep", is_flag=True, help="Keep the change even if the running host refuses it."),
+        click.option("--no-reload", is_flag=True, help="Don't reload the running host."),
+        click.option("--dry-run", is_flag=True, help="Only show what would be done."),
     ):
         command = option(command)
     return command
@@ -82,7 +82,7 @@ def changing_options(command: CommandT) -> CommandT:
 
 def json_option(command: CommandT) -> CommandT:
     """Add `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
 
 
 def wheels_of(context: PluginContext[Any]) -> Path:
@@ -142,7 +142,7 @@ def working(quiet: bool) -> Iterator[Tell]:
     if quiet:
         yield lambda _: None
         return
-    with console(stderr=True).status("Working out what to change") as status:
+    with console(stderr=True).status("Resolving what to change") as status:
         yield lambda line: status.update(Text(line[:100])) if line else None
 
 
@@ -167,7 +167,7 @@ def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
     if not plan.changes:
         click.echo(nothing)
         return
-    restart = Text("the host runs on it: restart needed", style="yellow")
+    restart = Text("used by the host: restart needed", style="yellow")
     print_table(
         {
             "distribution": [change.distribution for change in plan.changes],
@@ -196,13 +196,13 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
 
 def _show_outcome(outcome: Outcome) -> None:
     if outcome.reload is None:
-        click.echo("No running host took it up; the next reload or start does.")
+        click.echo("No running host was reloaded. The change takes effect at the next reload or start.")
     else:
         _print(outcome.reload)
         if outcome.reload.restart_needed:
-            click.echo("Restart the host to take it up: plughost restart")
+            click.echo("Restart the host to apply the change: plughost restart")
     if outcome.undone:
-        refusal = "The running host refused the change: all is as it was before. --keep would leave the change."
+        refusal = "The running host refused the change, so it was undone. To keep the change, use --keep."
         click.secho(refusal, err=True, fg="red", bold=True)
 
 

@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from plughost_packages.settings import Settings
 
 _NO_SOURCE: Final = (
-    "No index or folder was named, so no newer version could be found. Name one by --index-url or --find-links, or by "
-    "index_url or find_links in [plugins.packages]."
+    "No index or folder was named, so no newer version could be found. Name one with --index-url or --find-links, or "
+    "with index_url or find_links in [plugins.packages]."
 )
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="NAME...")
-@click.option("--upgrade", "-U", is_flag=True, help="Take the newest version of what is installed already.")
-@click.option("--as-is", is_flag=True, help="The names are those of distributions: add no prefix.")
+@click.option("--upgrade", "-U", is_flag=True, help="Upgrade installed plugins to the newest version.")
+@click.option("--as-is", is_flag=True, help="NAMEs are distributions: don't add a prefix.")
 @click.option(
     "--bundle",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Install the set of this bundle, without any network.",
+    help="Install the distributions of this bundle, without a network.",
 )
-@click.option("--yes", is_flag=True, help="Build what is no wheel without asking.")
+@click.option("--yes", is_flag=True, help="Build sources without asking.")
 @index_options
 @changing_options
 @json_option
@@ -71,15 +71,15 @@ def install(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Install plugins with pip, and let the running host serve them.
+    """Install plugins with pip, and reload the running host.
 
-    NAME is a plugin's name, such as messages, which means the distribution plughost-messages; or what pip takes:
-    messages==1.2, a path, a URL. Where that is no wheel, its own code is run before it can be shown what it requires:
-    it is asked first. When pip fails, or the running host can't serve with the change, the versions that were there
-    before are put back. Exit code 0 when all serves, 1 when it does not.
+    NAME is the name of a plugin, or what pip accepts, such as messages==1.2, a path or a URL. The plugin messages is
+    the distribution plughost-messages. If a path or URL is not a wheel, reading its requirements runs its code, so the
+    command asks first. If pip fails, or if the running host can't serve with the change, the previous versions are
+    restored. Exit code 0 if every plugin serves, else 1.
     """
     if bool(names) == bool(bundle):
-        raise click.UsageError("Give the plugins' names, or --bundle.")
+        raise click.UsageError("Give either the names of plugins or --bundle.")
     with ExitStack() as stack:
         stack.enter_context(readable_errors())
         refused = refusals_audited(context, [str(bundle)] if bundle else names)
@@ -105,7 +105,7 @@ def install(
                 plan = stack.enter_context(planning)
         if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(sources):
             raise CommandError(_NO_SOURCE)
-        show_plan(plan, as_json, "Installed already; nothing to install.")
+        show_plan(plan, as_json, "Already installed; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
             return
@@ -126,7 +126,7 @@ def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
         file = Path(place_of(source))
         digest = hash_of(file) if file.is_file() else "without a hash"
         click.echo(
-            f"{without_credentials(place_of(source))} is no wheel: to see what it is, its own code is run.\n  {digest}",
+            f"{without_credentials(place_of(source))} is not a wheel: reading its metadata runs its code.\n  {digest}",
             err=True,
         )
     if asked and not yes:

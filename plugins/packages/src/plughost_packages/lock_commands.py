@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 @click.command("lock")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
-@click.option("--check", "check_only", is_flag=True, help="Compare with the file, and write nothing.")
-@click.option("--dry-run", is_flag=True, help="Say what would be locked, and write nothing.")
+@click.option("--check", "check_only", is_flag=True, help="Compare what is installed with the file; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be locked.")
 @index_options
 @json_option
 @click.pass_obj
@@ -47,10 +47,11 @@ def lock_command(
     where: list[str],
     as_json: bool,
 ) -> None:
-    """Write the exact set that is installed to FILE: host, plugins, requirements, versions, hashes.
+    """Write the host, the plugins and their requirements to FILE, with exact versions and hashes.
 
-    FILE, by default plughost.lock beside the settings, is a requirements file with hashes for this platform; pip
-    installs it with --require-hashes. With --check, exit code 1 and a table where something else is installed.
+    FILE is plughost.lock next to the settings by default. It is a requirements file with hashes for this platform,
+    which pip installs with --require-hashes. With --check, the command lists the differences between FILE and what is
+    installed. The exit code is 1 if there are any.
     """
     file = file or context.host.settings_dir / LOCK_NAME
     if check_only:
@@ -82,9 +83,9 @@ def lock_command(
     "--lock",
     "lock_file",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Bundle the set of this lock file; by default what is installed.",
+    help="Bundle the distributions of this lock file instead of the installed ones.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be bundled, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be bundled.")
 @index_options
 @json_option
 @click.pass_obj
@@ -97,10 +98,10 @@ def bundle_command(
     where: list[str],
     as_json: bool,
 ) -> None:
-    """Make the folder DIR with wheels of the exact set that is installed, and its lock file.
+    """Make the folder DIR with wheels of the host, the plugins and their requirements, and a lock file.
 
-    `plughost install --bundle DIR` installs it without any network, on the same platform; so does plain pip: `pip
-    install --no-index --find-links DIR --require-hashes -r DIR/plughost.lock`.
+    `plughost install --bundle DIR` installs them on the same platform, without a network. Or use pip:
+    `pip install --no-index --find-links DIR --require-hashes -r DIR/plughost.lock`.
     """
     with readable_errors(), working(as_json) as tell:
         refuse_filled(folder)
@@ -149,7 +150,7 @@ def _check(file: Path, *, as_json: bool) -> None:
             }
         )
     else:
-        click.echo(f"What is installed is what {file} says.")
+        click.echo(f"The installed distributions match {file}.")
     if found:
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -158,7 +159,7 @@ def _report_made_wheels(entries: Sequence[Locked], wheels: Path) -> None:
     made = [entry.name for entry in entries if entry.file is not None and entry.file.parent == wheels]
     if made:
         click.echo(
-            f"Wheels were made in {wheels} of what is installed, since pip finds these nowhere: {', '.join(made)}.",
+            f"pip finds no files of these, so wheels of them were made in {wheels}: {', '.join(made)}.",
             err=True,
         )
 

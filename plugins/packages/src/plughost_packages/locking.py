@@ -115,7 +115,7 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
             entries.append(entry)
     if editable:
         raise CommandError(
-            f"These are installed in place, so that no file can be locked: {', '.join(editable)}. "
+            f"These are installed in place, so there is no file to lock: {', '.join(editable)}. "
             "Build a wheel of each (pip wheel --no-deps), and install that."
         )
     return sorted([*entries, *_from_index(from_index, environment, where, wheels, tell)], key=lambda entry: entry.name)
@@ -125,13 +125,13 @@ def lock_text(entries: Iterable[Locked]) -> str:
     """Return the content of a lock file."""
     version = ".".join(map(str, sys.version_info[:2]))
     lines = [
-        "# A host, its plugins and all that they require, exactly; made by `plughost lock`",
+        "# The exact versions of a host, its plugins and their requirements; made by `plughost lock`",
         f"# for {platform.python_implementation()} {version} on {platform.system()} {platform.machine()}.",
         f"# To install it: pip install --require-hashes -r {LOCK_NAME}",
     ]
     for entry in entries:
         if entry.file is not None:
-            lines.append(f"# {entry.name} is no index's, but {entry.file}")
+            lines.append(f"# {entry.name} is not from an index, but from {entry.file}")
         lines.append(" \\\n    ".join([str(entry), *(f"--hash={each}" for each in entry.hashes)]))
     text = "\n".join(lines) + "\n"
     return f"{_CHECKSUM}{hashlib.sha256(text.encode()).hexdigest()}\n{text}"
@@ -159,10 +159,10 @@ def read_lock(file: Path) -> list[Locked]:
         try:
             requirement = Requirement(_HASH.sub("", stated).strip())
         except InvalidRequirement as error:
-            raise CommandError(f"{file} is no lock file: {stated!r}: {error}") from None
+            raise CommandError(f"{file} is not a lock file: {stated!r}: {error}") from None
         pins = [each.version for each in requirement.specifier if each.operator == "=="]
         if requirement.url is None and len(pins) != 1:
-            raise CommandError(f"{file} is no lock file: {stated!r} names no exact version.")
+            raise CommandError(f"{file} is not a lock file: {stated!r} names no exact version.")
         entries.append(
             Locked(
                 name=canonicalize_name(requirement.name),

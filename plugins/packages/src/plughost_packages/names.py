@@ -60,7 +60,7 @@ def refuse_options(given: str) -> None:
         CommandError: The name is refused.
     """
     if re.search(r"(^|\s)-", given):
-        raise CommandError(f"{given!r} is no name: it begins with a hyphen, or carries options.")
+        raise CommandError(f"{given!r} is not a name: it begins with a hyphen, or contains options.")
 
 
 def is_place(given: str) -> bool:

@@ -61,7 +61,7 @@ def pip_command() -> list[str]:
         version = metadata.version("pip")
         if Version(version) < Version(OLDEST):
             raise CommandError(
-                f"The environment {sys.prefix} has pip {version}, and {OLDEST} or newer is needed: "
+                f"The environment {sys.prefix} has pip {version}, but {OLDEST} or newer is needed: "
                 f"{sys.executable} -m pip install --upgrade pip"
             )
         return [*isolated, "-m", "pip"]
@@ -71,7 +71,7 @@ def pip_command() -> list[str]:
     if wheels:
         return [*isolated, str(wheels[-1] / "pip")]
     fix = f"uv pip install --python {sys.executable} pip" if shutil.which("uv") else "python -m ensurepip"
-    raise CommandError(f"The environment {sys.prefix} has no pip, which this needs. Add it: {fix}")
+    raise CommandError(f"The environment {sys.prefix} has no pip, which this command needs. Install it: {fix}")
 
 
 def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = None) -> None:

@@ -40,7 +40,7 @@ def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
         if settings.index_url is not None:
             where += ["--index-url", settings.index_url.get_secret_value()]
         elif "--extra-index-url" in where:
-            raise CommandError("Say with --index-url which index is the first: --extra-index-url adds to it.")
+            raise CommandError("Name the main index with --index-url: --extra-index-url only adds to it.")
         elif not configures("index-url"):  # with only an extra index configured, pip would search PyPI, too
             where.append("--no-index")
     return where

@@ -241,10 +241,10 @@ def _with_file(change: Change, item: _Item, path: Path | None) -> Change:
     if path is not None:
         actual = hash_of(path)
         if stated not in {None, actual}:
-            raise CommandError(f"{path.name} has the hash {actual}, and {stated} was announced: it was replaced.")
+            raise CommandError(f"{path.name} has the hash {actual}, but {stated} was announced: it was replaced.")
         stated = actual
     if stated is None:
-        raise CommandError(f"The index tells no SHA-256 hash of {item.url}, so that it can't be installed safely.")
+        raise CommandError(f"The index has no SHA-256 hash of {item.url}, so it can't be installed safely.")
     file = PurePosixPath(unquote(urlsplit(item.url).path)).name
     return replace(change, file=file, sha256=stated.removeprefix("sha256:"))
 
@@ -267,10 +267,10 @@ def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
     advice = [str(error)]
     if "--no-index" in options:
         advice.append(
-            "No index was named, so only folders were looked in: name one by --index-url, or a folder by --find-links."
+            "No index was named, so only folders were searched. Name an index (--index-url) or folder (--find-links)."
         )
     if "No matching distribution" in advice[0]:
-        advice.append("Only wheels are taken there: build one (pip wheel), or name a source distribution by its path.")
+        advice.append("Only wheels are used: build one (pip wheel), or name a source distribution by its path.")
     return pip.PipError("\n".join(advice))
 
 

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--purge", "with_data", is_flag=True, help="Drop all that the plugins keep in their stores, too.")
-@click.option("--with-unused", is_flag=True, help="Uninstall what nothing else requires, too.")
-@click.option("--force", is_flag=True, help="Uninstall even what other plugins require; they are blocked then.")
-@click.option("--yes", is_flag=True, help="Don't ask. Data is kept, unless --purge is given.")
+@click.option("--purge", "with_data", is_flag=True, help="Also drop all data of the plugins.")
+@click.option("--with-unused", is_flag=True, help="Also uninstall requirements that nothing else requires.")
+@click.option("--force", is_flag=True, help="Uninstall even what other plugins require; these will be blocked.")
+@click.option("--yes", is_flag=True, help="Don't ask for confirmation. Data is kept, unless --purge is given.")
 @changing_options
 @json_option
 @click.pass_obj
@@ -54,10 +54,11 @@ def uninstall(
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Uninstall plugins, and let the running host go on without them.
+    """Uninstall plugins, and reload the running host.
 
-    What other plugins require stays, unless --force is given. Their data stays, unless you say otherwise: the stores
-    are dropped once the running host has let go of them, and while the plugins can still be put back.
+    Without --force, the command refuses to uninstall what other plugins require. Data is kept, unless you use --purge
+    or agree to drop it when asked. Stores are dropped after the running host has closed them; if that fails, the
+    plugins are restored.
     """
     with readable_errors():
         environment = Environment()
@@ -71,7 +72,7 @@ def uninstall(
     show_plan(plan, as_json, "")
     say = click.echo if not as_json else lambda _: None
     if unused:
-        say(f"Nothing else requires {', '.join(unused)}: --with-unused uninstalls that, too.")
+        say(f"Nothing else requires {', '.join(unused)}. Use --with-unused to uninstall that, too.")
     drop = {} if dry_run else _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
@@ -101,14 +102,14 @@ def _refuse_required(keys: list[str], environment: Environment, *, force: bool) 
     """Return the keys. Refuse those that the host or another plugin requires."""
     shared = [environment.name(key) for key in keys if key in environment.shared]
     if shared:
-        raise CommandError(f"The host itself runs on {', '.join(shared)}.")
+        raise CommandError(f"The host itself requires {', '.join(shared)}.")
     dependents = environment.dependents(keys)
     if dependents and not force:
         lines = [
             f"{environment.name(key)} {environment.versions[key]} requires {', '.join(needed)}"
             for key, needed in dependents.items()
         ]
-        raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force: they can't be served then."]))
+        raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force, which blocks them."]))
     return keys
 
 
@@ -129,7 +130,7 @@ def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool
     except StoreError as error:
         found, broken = {}, [*broken, str(error)]
     if broken and needed:
-        raise click.ClickException("\n".join(["It can't be told what is kept, so nothing is purged:", *broken]))
+        raise click.ClickException("\n".join(["Their stores are unknown, so nothing was changed:", *broken]))
     return found
 
 
@@ -154,9 +155,9 @@ def _confirm(
     )
     if not with_data:
         click.confirm("Uninstall?", default=True, abort=True)
-        if not click.confirm("Drop this data for good, too? (No keeps it)", default=False):
+        if not click.confirm("Drop this data permanently, too? (No keeps it)", default=False):
             return {}
     names = " ".join(plugins)
-    if click.prompt(f"This cannot be undone. Type {names} to drop all of it", default="", show_default=False) != names:
+    if click.prompt(f"This cannot be undone. Type {names} to drop all data", default="", show_default=False) != names:
         raise click.Abort
     return stores

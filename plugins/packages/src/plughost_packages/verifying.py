@@ -42,7 +42,7 @@ def verify_wheel(wheel: Path) -> None:
         return
     if fault is not None:
         raise CommandError(
-            f"{wheel} was changed after it was built: {fault}. Get it again from where you trust it to come from."
+            f"{wheel} was changed after it was built: {fault}. Get it again from a source that you trust."
         )
 
 
@@ -62,7 +62,7 @@ def brings_plugins(wheel: Path) -> bool:
 def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
     names = [info.filename for info in archive.infolist() if not info.is_dir()]
     yield from (f"it holds {name} twice" for name, count in Counter(names).items() if count > 1)
-    yield from (f"{name} lies outside" for name in names if name[0] == "/" or ".." in PurePosixPath(name).parts)
+    yield from (f"{name} is outside of it" for name in names if name[0] == "/" or ".." in PurePosixPath(name).parts)
     records = [name for name in names if name.count("/") == 1 and name.endswith(".dist-info/RECORD")]
     if len(records) != 1:
         yield f"it has {len(records)} RECORDs"
@@ -72,14 +72,14 @@ def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
     except (UnicodeDecodeError, csv.Error, IndexError):
         yield "its RECORD can't be read"
         return
-    yield from (f"{name} is in its RECORD and not in it" for name in rows if name not in names)
+    yield from (f"{name} is missing" for name in rows if name not in names)
     for name in names:
         if name.removeprefix(records[0].removesuffix("RECORD")) in _SIGNATURES:
             continue
         if name not in rows:
             yield f"{name} is not in its RECORD"
         elif not _matches(archive.read(name), rows[name]):
-            yield f"{name} is not what its RECORD says"
+            yield f"{name} differs from its RECORD"
 
 
 def _matches(content: bytes, recorded: str) -> bool:

@@ -33,19 +33,20 @@ def migrate(session: Session) -> None:
 
 @click.group("migrate")
 def migrate() -> None:
-    """Number the migrations of a plugin's store, and try them."""
+    """Create and test migrations of a plugin's store."""
 
 
 @migrate.command("new")
 @click.argument("plugin")
 @click.argument("what")
-@click.option("--store", help="The store, where the plugin has several.")
-@click.option("--python", "in_python", is_flag=True, help="A function in Python, for data that SQL can't change.")
+@click.option("--store", help="Store, if the plugin has several.")
+@click.option("--python", "in_python", is_flag=True, help="Create a Python function, for data that SQL can't change.")
 @click.pass_obj
 def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store: str | None, in_python: bool) -> None:
-    """Write the files of the next migration of PLUGIN, which is installed in place, for both databases.
+    """Create the next migration of PLUGIN, for SQLite and PostgreSQL.
 
-    WHAT says in a few words what it does, and names the files.
+    PLUGIN must be installed in place (pip install -e). WHAT is a short description, which becomes part of the file
+    names.
     """
     found = _find_plugin(context, plugin)
     folder = _migrations_folder(found, _choose_store(found, store))
@@ -67,17 +68,17 @@ def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store:
 @click.argument("plugins", nargs=-1)
 @click.pass_obj
 def test_migrations(context: PluginContext[Any], plugins: tuple[str, ...]) -> None:
-    """Run every migration from empty, and from each earlier version with rows in it, on SQLite and PostgreSQL.
+    """Test all migrations on SQLite and PostgreSQL, from an empty store and from each earlier version with rows.
 
-    Of the PLUGINS named, else of all that are installed. Each try has a database of its own. Exit code 1 when one
-    fails.
+    By default, the migrations of all installed plugins are tested. Each run has a database of its own. Exit code 1 if
+    one fails.
     """
     from plughost_scaffold.migration_check import check_migrations  # noqa: PLC0415 - imports pytest, which serving doesn't need
 
     views = [_find_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
     stores = [(each.name, store) for each in views for store in each.declared.stores]
     if not stores:
-        raise click.ClickException("No plugin that was asked for has a store.")
+        raise click.ClickException("None of these plugins has a store.")
     failed = False
     for plugin, store in stores:
         for dialect in _DIALECTS:

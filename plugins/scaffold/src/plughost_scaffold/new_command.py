@@ -24,33 +24,33 @@ _RELOAD_HINT: Final = (
 def _feature_options(command: FunctionT) -> FunctionT:
     """Add an option for each feature."""
     for name, phrase in reversed(FEATURES.items()):
-        command = click.option(f"--{name}", is_flag=True, help=f"It {phrase}.")(command)
+        command = click.option(f"--{name}", is_flag=True, help=f"The plugin {phrase}.")(command)
     return command
 
 
 @click.command("new")
 @click.argument("name", required=False)
 @_feature_options
-@click.option("--all", "everything", is_flag=True, help="All of these.")
-@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write a plugin of this single file.")
+@click.option("--all", "everything", is_flag=True, help="All of the above.")
+@click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Create a plugin in this single file.")
 @click.option(
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path(),
-    help="Folder in which the folder plughost-NAME is made; by default the current one.",
+    help="Where to create the folder plughost-NAME; default: the current folder.",
 )
 @click.pass_context
 def new(
     ctx: click.Context, /, *, name: str | None, file: Path | None, into: Path, everything: bool, **chosen: bool
 ) -> None:
-    """Write the plugin NAME, a complete distribution with tests, or a plugin of a single file.
+    """Create the plugin NAME, a complete distribution with tests, or a single-file plugin.
 
-    Without an option for what it has, a person at a terminal is asked; else it has a route.
+    Without options for features, the command asks on a terminal. Otherwise the plugin has a route.
     """
     features = [each for each in FEATURES if everything or chosen[each]]
     if file is not None:
         if name is not None or features:
-            raise click.UsageError("A plugin of a single file is named by the file, and has a route.")
+            raise click.UsageError("A single-file plugin has the name of its file and a route: omit NAME and features.")
         _write_file(ctx, file)
     elif name is None:
         raise click.UsageError("Name the plugin: plughost new NAME, or plughost new --file hello.py.")
@@ -79,7 +79,7 @@ def _write_distribution(plugin: Scaffold, into: Path) -> None:
 def _write_file(ctx: click.Context, file: Path) -> None:
     name = file.stem.replace("_", "-")
     if file.suffix != ".py":
-        raise click.UsageError(f"{file} is no Python file: its name ends with .py.")
+        raise click.UsageError(f"{file} is not a Python file: its name must end with .py.")
     _check_name(ctx, name)
     try:
         write([(file.name, Scaffold(name, ()).single_file())], file.parent)
@@ -95,11 +95,13 @@ def _check_name(ctx: click.Context, name: str) -> None:
         raise click.UsageError(f"{name!r} is not a valid plugin name: {rule}.")
     root = ctx.find_root()
     if isinstance(root.command, click.Group) and root.command.get_command(root, name) is not None:
-        raise click.UsageError(f"No new plugin can be called {name}: a command or an installed plugin is.")
+        raise click.UsageError(f"A new plugin can't be called {name}: a command or an installed plugin has this name.")
 
 
 def _ask_features() -> list[str]:
     """Ask the person at the terminal for the plugin's features; without a terminal, return a route."""
     if not sys.stdin.isatty():
         return ["route"]
-    return [name for name, phrase in FEATURES.items() if click.confirm(f"It {phrase}?", default=name == "route")]
+    return [
+        name for name, phrase in FEATURES.items() if click.confirm(f"The plugin {phrase}?", default=name == "route")
+    ]

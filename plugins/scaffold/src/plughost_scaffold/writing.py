@@ -17,7 +17,7 @@ FEATURES: Final = {
     "settings": "has a table in plughost.toml",
     "check": "has a health check",
     "page": "has a page in the development console",
-    "command": "has a command of its own: plughost NAME ...",
+    "command": "has a command: plughost NAME",
     "job": "has a scheduled job",
 }
 """The features that a plugin can have, each with a phrase that describes it."""
@@ -91,7 +91,7 @@ def write(files: Collection[tuple[str, str]], folder: Path) -> None:
     """
     present = [path for path, _ in files if (folder / path).exists()]
     if present:
-        raise FileExistsError(f"{folder / present[0]} is there already")
+        raise FileExistsError(f"{folder / present[0]} already exists")
     for path, content in files:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(content, encoding="utf-8")

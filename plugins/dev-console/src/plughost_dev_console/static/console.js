@@ -1,9 +1,9 @@
-// What every page of the console shares: filters, copying, and waiting for a job.
+// Shared by all pages of the console: filters, copying, and waiting for a job.
 "use strict";
 
 const prefix = "/q/dev";
 
-// Filters: a list marked data-list shows the items whose text has every word; 200 plugins need that.
+// Filters: a list marked data-list shows the items whose text contains every word.
 function applyFilter(name) {
   const list = document.querySelector(`[data-list="${name}"]`);
   if (!list) return;
@@ -49,8 +49,8 @@ function setUpCopying(root) {
   }
 }
 
-// A form marked data-inline is sent without leaving the page; of the page that answers, one element is taken.
-// One marked data-confirm asks first.
+// A form marked data-inline is sent in the background, and one element of the response replaces one of this page.
+// A form marked data-confirm asks for confirmation.
 function setUpForms() {
   document.addEventListener("submit", async (event) => {
     const form = event.target;
@@ -87,7 +87,7 @@ function confirmed(question) {
   return new Promise((resolve) => dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); }));
 }
 
-// A job goes on in the host; its result is shown by the page as the host writes it.
+// A job runs in the host, which also renders its result.
 async function waitForJob() {
   const result = document.querySelector("#result");
   if (!result) return;
@@ -106,8 +106,8 @@ async function waitForJob() {
   location.reload();
 }
 
-// Follow a feed, while somebody looks, as the form data-live says what is wanted.
-// `take(found, fresh)` gets what is new, oldest first; where fresh is true it is all there is.
+// Follow a feed while the tab is visible. The form data-live filters it.
+// `take(found, fresh)` gets new items, oldest first, or all items if `fresh` is true.
 function follow(path, known, take) {
   const form = document.querySelector("[data-live]");
   const pause = document.querySelector("[data-pause]");
@@ -142,7 +142,7 @@ function follow(path, known, take) {
   setInterval(() => { if (!paused && !document.hidden && !asking) ask(false); }, 1000);
 }
 
-// Ids are shortened; a click shows the whole one, here and wherever it is drawn again.
+// Ids are shortened. A click shows the whole id, also after the next update.
 const whole = new Set();
 
 function setUpIds() {
@@ -160,7 +160,7 @@ function id(text) {
   return make("button", { type: "button", class: "id", "data-whole": text, title: "Show the whole id" }, `${text.slice(0, 8)}…`);
 }
 
-// Make an element: a name, attributes, and what is in it, always as text and never as HTML.
+// Make an element from a name, attributes and content, which is always text, never HTML.
 function make(name, attributes = {}, ...inside) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);

@@ -1,4 +1,4 @@
-// The log's lines as they are written, newest first.
+// The live log, newest line first.
 "use strict";
 
 const MOST = 500;

@@ -1,4 +1,4 @@
-// What happens to the host reaches every tab at once; one that can be drawn again without loss is.
+// Events of the host reach every tab at once. A tab that can be updated without loss of input is.
 "use strict";
 
 const status = document.querySelector("[data-news]");
@@ -31,7 +31,7 @@ function listen() {
   });
 }
 
-// A browser opens six streams to a host at most: a tab that nobody sees gives its own back.
+// A browser opens at most six streams to a host, so a hidden tab closes its stream.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) { stream?.close(); stream = null; } else listen();
 });

@@ -1,4 +1,4 @@
-// The vital signs, drawn anew by the host every two seconds.
+// The vital signs, updated every two seconds.
 "use strict";
 
 setInterval(async () => {

@@ -1,4 +1,4 @@
-// The command palette, by Ctrl+K; what it offers comes from the host.
+// The command palette (Ctrl+K). The host provides its entries.
 "use strict";
 
 const palette = make("dialog", { class: "palette", "aria-label": "Go to" });

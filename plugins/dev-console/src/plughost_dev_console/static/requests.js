@@ -1,4 +1,4 @@
-// Requests as they come, and a plot for each plugin of how long they took.
+// Live requests, and a plot of response times for each plugin.
 "use strict";
 
 const WINDOW = 120; // seconds
@@ -81,7 +81,7 @@ function plot(name, points, top) {
   return make("figure", { class: "plot" }, make("figcaption", {}, make("b", {}, name), make("span", {}, figures)), picture);
 }
 
-// Shapes differ as colours do, for those who don't tell the colours apart.
+// Each colour has its own shape, for people who can't distinguish the colours.
 function mark(x, y, status) {
   if (status >= 500) return shape("rect", { class: "mark server", x: x - 2.5, y: y - 2.5, width: 5, height: 5 });
   if (status >= 400) return shape("path", { class: "mark client", d: `M${x} ${y - 3.2}l3.2 5.6h-6.4z` });

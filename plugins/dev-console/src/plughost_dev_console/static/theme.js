@@ -1,4 +1,4 @@
-// Before anything is drawn: the theme that somebody chose.
+// Apply the chosen theme before the first paint.
 "use strict";
 
 document.documentElement.dataset.theme = localStorage.getItem("plughost-theme") ?? "system";
