@@ -29,11 +29,11 @@ def test_create_shows_place_and_names(data_dir: Path) -> None:
     """`create` shows where the certificate is and which names it has; a second time, that it exists."""
     first = run(data_dir, "create", "--name", "dev.test")
     assert first.exit_code == 0
-    assert f"Made {data_dir / 'tls' / 'certificate.pem'}" in first.output
+    assert f"Created {data_dir / 'tls' / 'certificate.pem'}" in first.output
     assert "localhost, 127.0.0.1, ::1, dev.test" in first.output
     assert "names = [...]" in first.output
-    assert "Already there" in run(data_dir, "create", "--name", "dev.test").output
-    assert "Made" in run(data_dir, "create", "--name", "dev.test", "--force").output
+    assert "Already exists" in run(data_dir, "create", "--name", "dev.test").output
+    assert "Created" in run(data_dir, "create", "--name", "dev.test", "--force").output
 
 
 def test_create_takes_the_names_of_the_settings(data_dir: Path) -> None:
