@@ -42,7 +42,7 @@ class Variables:
             SettingsError: A list or a table is not valid JSON.
         """
         own = {
-            name: value for name, value in self.environment.items() if name.startswith(self.prefix) and _is_upper(name)
+            name: value for name, value in self.environment.items() if name.startswith(self.prefix) and name.isupper()
         }
         if not own:
             return {}
@@ -71,11 +71,6 @@ class Variables:
 
     def _name(self, path: Sequence[str]) -> str:
         return self.prefix + "__".join(path).upper()
-
-
-def _is_upper(name: str) -> bool:
-    """Return whether a name is in capitals. Any other sets nothing, and is warned of."""
-    return name == name.upper()
 
 
 def _decode(model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> dict[str, Any]:
