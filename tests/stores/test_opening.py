@@ -17,6 +17,7 @@ from plughost.stores import (
     OpenStore,
     Stores,
     StoresConfig,
+    Unavailable,
     migrate_stores,
     open_stores,
     prepare_stores,
@@ -26,6 +27,8 @@ from plughost.stores._errors import Damaged
 from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
+    from tests.stores.proxy import Proxy
+
     from plughost._api.declarations import Store
 
 NOTE = "ALTER TABLE products ADD note VARCHAR(9);"
@@ -49,6 +52,34 @@ def test_a_breaking_migration_closes_the_generation_before(
     old = opening(config, products)
     new = open_stores(breaking(NOTE), config, old)
     assert (old["catalog"].state, new["catalog"].state) == ("closed", "open")
+    new.close()
+
+
+@pytest.mark.parametrize("lost_before_commit", [True, False])
+def test_migrations_whose_commit_loses_its_connection_are_looked_up(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    products: Store,
+    breaking: Callable[..., Any],
+    proxy: Proxy,
+    lost_before_commit: bool,
+) -> None:
+    """New code goes on if they were kept; if not, the older code does, and the schema is as it was."""
+    old = opening(through_proxy, products)
+    new = migrate_stores(prepare_stores(breaking(NOTE), through_proxy, old), old)
+    assert not new.failures
+    if lost_before_commit:
+        proxy.drop()
+        with pytest.raises(Unavailable, match="nothing of them was kept"):
+            new.open(old)
+        new.close(keep=old)
+    else:
+        proxy.cut_after = b"COMMIT"
+        new.open(old)
+        proxy.cut_after = None
+    served = old if lost_before_commit else new
+    served["catalog"].run(add, "a")
+    assert (served["catalog"].read(count), served["catalog"].schema) == (1, 1 if lost_before_commit else 2)
     new.close()
 
 

@@ -5,13 +5,23 @@ Any failure in between rolls the first step back, be it of the store or the host
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupError, StoreError
+from plughost.stores._errors import (
+    Busy,
+    ConnectionLost,
+    MigrationError,
+    MisusedStore,
+    OutcomeUnknown,
+    SetupError,
+    StoreError,
+    Unavailable,
+)
 from plughost.stores._migrations import CREATE_TABLE, apply_migrations, find_pending
 
 if TYPE_CHECKING:
@@ -20,6 +30,8 @@ if TYPE_CHECKING:
     from plughost.stores._sessions import Session, Sessions
 
 T = TypeVar("T")
+
+_POLL_INTERVAL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +152,28 @@ class Opening:
         try:
             self._db.commit_transaction()
         except StoreError as error:
+            if isinstance(error, ConnectionLost) and self._were_committed(error):
+                return
             message = f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
             kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
             raise kind(message) from error
+
+    def _were_committed(self, error: ConnectionLost) -> bool:
+        """Return whether the migrations were kept though the connection was lost; `OutcomeUnknown` if nobody can tell.
+
+        The server may still be committing. It holds the lock of the migrations until then, which this waits for.
+        """
+        deadline = time.monotonic() + self._database.config.patience
+        while True:
+            try:
+                with self._database.administer() as db:
+                    db.begin_transaction()
+                    return not find_pending(self._target, db).steps
+            except (Unavailable, Busy) as found:
+                if time.monotonic() > deadline:
+                    message = f"whether the migrations of the {self._database.label} were kept is unknown: {error}"
+                    raise OutcomeUnknown(message) from found
+            time.sleep(_POLL_INTERVAL)
 
     def _migrate(self) -> None:
         """Take the lock, and apply what is still pending: another process may have migrated meanwhile."""
