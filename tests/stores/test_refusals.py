@@ -148,6 +148,17 @@ def test_an_internal_error_of_the_server_is_unavailable(
             operation(Session.rows, f"DO $$ BEGIN RAISE EXCEPTION 'of its own' USING ERRCODE = '{code}'; END $$")
 
 
+@pytest.mark.parametrize("code", ["25P03", "25P04"], ids=["idle transaction", "transaction"])
+def test_a_time_limit_of_the_server_is_busy(
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, code: str
+) -> None:
+    """A transaction that its administrator limits was cut off, and is no defect of the plugin."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql, patience=0.2), plain_products)["catalog"]
+    for operation in (store.read, store.run):
+        with pytest.raises(Busy, match="too long"):
+            operation(Session.rows, f"DO $$ BEGIN RAISE EXCEPTION 'too long' USING ERRCODE = '{code}'; END $$")
+
+
 def test_without_the_right_to_create_tables_room_is_not_assumed(
     opening: Callable[..., Stores],
     users_config: StoresConfig,

@@ -128,7 +128,7 @@ _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
 _SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "40001", *LOCKED), Busy),
-    (("57014",), Overran),
+    (("57014", "25P03", "25P04"), Overran),  # a time limit: of statements, of idling in a transaction, of transactions
     (("08", "57P"), ConnectionLost),
     (("2200H",), Exhausted),
     ((_LACKS_PRIVILEGE,), Forbidden),
