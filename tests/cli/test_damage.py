@@ -15,6 +15,7 @@ from plughost._runtime.optional import ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.cli.conftest import Line, Serving
 
@@ -75,6 +76,16 @@ def test_damaged_distributions_crash_no_command(line: Line, arguments: tuple[str
     code, output = run(line, *arguments)
     assert "Traceback" not in output, output
     assert code in {0, 1}, output
+
+
+@pytest.mark.parametrize("command", ["plugins", "serve", "--help"])
+def test_a_removed_folder_is_named(tmp_path: Path, command: str) -> None:
+    """Who runs a command in a folder that is gone is told so, without a traceback."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD" && exec "$0" -c "from plughost._cli import main; main()" "$1"'
+    ended = subprocess.run(["sh", "-c", script, sys.executable, command], cwd=gone, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "Error: The current folder was removed. Change to another one.\n")
 
 
 def test_damage_is_reported_and_affects_no_other_plugin(line: Line) -> None:

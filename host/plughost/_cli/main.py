@@ -55,6 +55,10 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Allow the options that commands share before the command, too."""
+        try:
+            Path.cwd()  # settings and relative paths start from it
+        except FileNotFoundError:
+            raise click.ClickException("The current folder was removed. Change to another one.") from None
         return super().parse_args(ctx, _move_shared_options(args))
 
     def resolve_command(
