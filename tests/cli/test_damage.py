@@ -84,7 +84,9 @@ def test_a_removed_folder_is_named(tmp_path: Path, command: str) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     script = 'rmdir "$PWD" && exec "$0" -c "from plughost._cli import main; main()" "$1"'
-    ended = subprocess.run(["sh", "-c", script, sys.executable, command], cwd=gone, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        ["sh", "-c", script, sys.executable, command], cwd=gone, capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stderr) == (1, "Error: The current folder was removed. Change to another one.\n")
 
 

@@ -59,6 +59,7 @@ def test_a_breaking_migration_closes_the_generation_before(
 def test_migrations_whose_commit_loses_its_connection_are_looked_up(
     opening: Callable[..., Stores],
     through_proxy: StoresConfig,
+    *,
     products: Store,
     breaking: Callable[..., Any],
     proxy: Proxy,
