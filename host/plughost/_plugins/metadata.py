@@ -17,26 +17,19 @@ if TYPE_CHECKING:
     import os
     from importlib.metadata import PackagePath
 
-LEFTOVER_PREFIX: Final = "~"
-"""The prefix of folders that pip has moved aside. They stay if pip is killed, and pip ignores them."""
-
 # What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
 
 
-def installed(distributions: Iterable[Distribution] | None) -> Iterator[InstalledDistribution]:
-    """Yield the installed distributions, by default those on `sys.path`, without leftovers of a killed pip."""
+def find_distributions(
+    distributions: Iterable[Distribution] | None = None, *, leftover: bool = False
+) -> Iterator[InstalledDistribution]:
+    """Yield the installed distributions, by default those on `sys.path`.
+
+    Folders with a `~` are not among them: pip moves them aside, and they stay if it is killed. `leftover` yields these.
+    """
     found = map(InstalledDistribution, installation.distributions() if distributions is None else distributions)
-    return (each for each in found if not each.folder.startswith(LEFTOVER_PREFIX))
-
-
-def leftover_distributions() -> Iterator[InstalledDistribution]:
-    """Yield the distributions on `sys.path` that a killed pip has left behind."""
-    return (
-        each
-        for each in map(InstalledDistribution, installation.distributions())
-        if each.folder.startswith(LEFTOVER_PREFIX)
-    )
+    return (each for each in found if each.folder.startswith("~") is leftover)
 
 
 class InstalledDistribution(Distribution):

@@ -82,21 +82,20 @@ def set_contexts(
 ) -> None:
     """Set the context of each plugin. A reused one keeps its own."""
     for record in registry.active():
-        is_trusted = record.name in trusted
-        if not record.reused:
-            record.context = PluginContext(
-                plugin=record.name,
-                settings=record.settings,
-                dev=dev,
-                logger=logger.bind(plugin=record.name),
-                data_root=data_root,
-                services=view,
-                trusted=is_trusted,
-                rate_limits=rate_limits,
-                audits=audits,
-            )
-        elif record.context.rate_limits is not rate_limits or record.context.trusted is not is_trusted:
-            _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
+        if record.reused:
+            _update_context(registry, record, rate_limits=rate_limits, trusted=record.name in trusted)
+            continue
+        record.context = PluginContext(
+            plugin=record.name,
+            settings=record.settings,
+            dev=dev,
+            logger=logger.bind(plugin=record.name),
+            data_root=data_root,
+            services=view,
+            trusted=record.name in trusted,
+            rate_limits=rate_limits,
+            audits=audits,
+        )
 
 
 def declare_stores(registry: Registry) -> None:
@@ -109,7 +108,7 @@ def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None
     for record in registry.active():
         offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if not (record.reused and usable == record.context.stores):
+        if usable != record.context.stores:
             _update_context(registry, record, stores=usable)
 
 
@@ -129,8 +128,7 @@ def declare_authenticator(registry: Registry) -> None:
         registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for record in registry.active():
-        if not (record.reused and record.context.authenticator is authenticator):
-            _update_context(registry, record, authenticator=authenticator)
+        _update_context(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
@@ -139,10 +137,9 @@ def withdraw_authenticator(registry: Registry) -> bool:
     Returns:
         Whether it was removed: then the plugins that had it must declare again.
     """
-    active = registry.active()
-    holders = [record for record in active if record.context.authenticator is not None]
-    if any(each.authenticator is record.context.authenticator for record in holders for each in active):
+    if any(record.authenticator is not None for record in registry.active()):
         return False
+    holders = [record for record in registry.active() if record.context.authenticator is not None]
     for record in holders:
         _update_context(registry, record, has_declared=True, authenticator=None)
     return bool(holders)
@@ -197,6 +194,8 @@ def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, A
 
 def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
     """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
+    if all(getattr(record.context, name) is value for name, value in changes.items()):
+        return
     if record.reused or has_declared:
         if record.reused:
             record.stop_reusing()
