@@ -132,7 +132,7 @@ class Environment:
         """Return the state on disk of distributions. Those that are not installed are omitted."""
         for key in keys:
             if key not in self._snapshots and key in self.installed:
-                self._snapshots[key] = take_snapshot(self.installed[key], self._required_names(key), self._code_folders)
+                self._snapshots[key] = take_snapshot(self.installed[key], self._code_folders)
         return {key: self._snapshots[key] for key in keys if key in self._snapshots}
 
     @cached_property

@@ -32,9 +32,6 @@ class Snapshot:
     """An installed distribution, as it was on disk at one moment.
 
     Attributes:
-        name: The distribution's name.
-        version: Its version.
-        requires: Normalised names of the distributions that it requires.
         fingerprint: A hash of the state of all its files.
         files: The absolute paths of its Python files.
         root: The project folder of an editable install, or None.
@@ -45,7 +42,6 @@ class Snapshot:
 
     name: str
     version: str
-    requires: frozenset[str]
     fingerprint: str
     files: frozenset[str]
     root: str | None
@@ -65,14 +61,11 @@ class Snapshot:
         return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
-        return (
-            self.root is not None and _is_below(path, self.root) and not any(_is_below(path, f) for f in self.foreign)
-        )
+        is_below_root = self.root is not None and _is_below(path, self.root)
+        return is_below_root and not any(_is_below(path, folder) for folder in self.foreign)
 
 
-def take_snapshot(
-    distribution: InstalledDistribution, requires: Collection[str], code_folders: Collection[str]
-) -> Snapshot:
+def take_snapshot(distribution: InstalledDistribution, code_folders: Collection[str]) -> Snapshot:
     """Return the snapshot of a distribution. Folders of installed code below its project do not belong to it."""
     record = distribution.read_text("RECORD") or ""
     paths = [row[0] for row in record_of(distribution)] or [str(path) for path in distribution.files or ()]
@@ -84,7 +77,6 @@ def take_snapshot(
     return Snapshot(
         name=distribution.metadata["Name"],
         version=version,
-        requires=frozenset(requires),
         fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode(errors="surrogateescape")).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
