@@ -33,6 +33,8 @@ def reinstantiate(record: PluginRecord, registry: Registry) -> None:
 
     The old instance still serves the running generation, so its hooks must not be called again.
     """
+    if record.reused:  # its hooks are called again, so earlier troubles and times are dropped
+        record.reused, record.trouble, record.seconds = False, [], {}
     plugin = _import(record)
     if plugin is not record.plugin:
         registry.manager.unregister(record.plugin)

@@ -64,7 +64,6 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
     if model is _NoSettings:
         model, values = None, None
     if record.reused and (values, mount) != (record.settings, record.mount):
-        record.stop_reusing()
         reinstantiate(record, registry)
     record.settings_model, record.settings, record.mount = model, values, mount
 
@@ -134,8 +133,7 @@ def declare_authenticator(registry: Registry) -> None:
 def withdraw_authenticator(registry: Registry) -> bool:
     """Remove the authenticator from all contexts if its plugin has failed since.
 
-    Returns:
-        Whether it was removed: then the plugins that had it must declare again.
+    If it returns True, the plugins that had it must declare again.
     """
     if any(record.authenticator is not None for record in registry.active()):
         return False
@@ -197,8 +195,6 @@ def _update_context(registry: Registry, record: PluginRecord, *, has_declared: b
     if all(getattr(record.context, name) is value for name, value in changes.items()):
         return
     if record.reused or has_declared:
-        if record.reused:
-            record.stop_reusing()
         changes |= {"announcements": [], "logins": {}}
         registry.attempt(record, "import", reinstantiate, record, registry)
     record.context = replace(record.context, **changes)

@@ -40,17 +40,11 @@ class PluginRecord:
 
     Attributes:
         installed: The plugin as discovered.
-        state: Its state.
         reused: Whether it has the same objects as in the previous generation.
         failure: Why it does not serve. None if it serves or is disabled.
         trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
-        hooks: The names of the hooks that it implements.
-        settings_model: The model of its settings, or None.
-        settings: Its validated settings.
         mount: The part of its settings that the host reads: site and body limit.
-        context: The context for its hooks.
-        declared: Its declarations.
         authenticator: The authenticator that it offers, or None.
         seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
@@ -83,11 +77,6 @@ class PluginRecord:
     def site_of(self, group: RouteGroup) -> str:
         """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
-
-    def stop_reusing(self) -> None:
-        """Mark it as not reused: its hooks are called again, so earlier troubles and times are dropped."""
-        self.reused = False
-        self.trouble, self.seconds = [], {}
 
 
 class Registry:
@@ -200,9 +189,7 @@ class Registry:
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
-        for record in self.records:
-            if record.state is not State.ACTIVE:
-                continue
+        for record in self.active():
             required = (self.get(name) for name in record.installed.requires)
             missing = next((each for each in required if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
