@@ -314,11 +314,7 @@ def require_sync(function: object, where: str) -> None:
 
 
 def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:
-    """Refuse a group with idempotent operations if there is no store for their responses.
-
-    Raises:
-        PluginError: The plugin lacks the store.
-    """
+    """Refuse a group with idempotent operations if there is no store for their responses."""
     if isinstance(declared, RouteGroup) and store_of(plugin) not in stores:
         operations = [operation for route in declared.routes for operation in route.operations.values()]
         _require(
