@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def parse_allowed(text: str) -> Requirement:
-    """Parse an item of the setting `allowed`.
-
-    Raises:
-        ValueError: It is not just a name and a range of versions.
-    """
+    """Parse an item of the setting `allowed`. A ValueError says that it is not just a name and a range of versions."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:

@@ -57,18 +57,16 @@ def _fail_conflicting(
     find_conflict: Callable[[PluginRecord, Iterable[PluginRecord]], Failure | None],
 ) -> None:
     owners: dict[str, PluginRecord] = {}
-    earlier: list[PluginRecord] = []
     for record in registry.active():
         if record.state is not State.ACTIVE:  # blocked meanwhile: a plugin that it requires has failed
             continue
         claims = list(claims_of(record))
         # Check claims first: their message is clearer than that of the routes.
-        failure = _claim_conflict(claims, owners) or find_conflict(record, earlier)
+        failure = _claim_conflict(claims, owners) or find_conflict(record, owners.values())
         if failure is not None:
             registry.fail(record, failure)
         else:
             owners.update(dict.fromkeys(claims, record))
-            earlier.append(record)
 
 
 def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
@@ -86,14 +84,14 @@ def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failu
 
 
 def _store_claims(record: PluginRecord) -> Iterator[str]:
-    """Yield what must be unique on the host among a plugin's stores, as words for a message."""
+    """Yield the claims of a plugin's stores, as words for a message. Each must be unique on the host."""
     for store in record.declared.stores:
         yield f"store {store.name}"
         yield from (f"table {table.lower()}" for table in store.tables)
 
 
 def _mount_claims(record: PluginRecord) -> Iterator[str]:
-    """Yield what else must be unique on the host, as words for a message."""
+    """Yield the other claims of a plugin, as words for a message. Each must be unique on the host."""
     declared = record.declared
     for group in declared.groups:
         site = record.site_of(group)
@@ -108,6 +106,7 @@ def _mount_claims(record: PluginRecord) -> Iterator[str]:
 
 def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> Failure | None:
     """Return why Falcon's router refuses a plugin's routes along with those of others on the same site, or None."""
+    unique_others = list(dict.fromkeys(others))
     problem = routing_problem(record.declared.groups)
     if problem is not None:
         return Failure("conflict", problem)
@@ -115,7 +114,7 @@ def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> F
         site = record.site_of(group)
         nested = [
             (other, mounted)
-            for other in others
+            for other in unique_others
             for mounted in other.declared.groups
             if other.site_of(mounted) == site and _is_nested(mounted.prefix, group.prefix)
         ]
@@ -128,6 +127,6 @@ def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> F
 
 
 def _is_nested(one: str, other: str) -> bool:
-    """Return whether one prefix is below the other. If not, a literal segment separates their routes."""
+    """Return whether one prefix is below the other. Otherwise a literal segment separates the routes."""
     shorter, longer = sorted((f"{one.rstrip('/')}/", f"{other.rstrip('/')}/"), key=len)
     return longer.startswith(shorter)

@@ -81,11 +81,7 @@ def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, .
 
 
 def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names of a graph, each after those that it maps to, and otherwise by name.
-
-    Raises:
-        CycleError: The graph has a cycle.
-    """
+    """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
     sorter = TopologicalSorter(graph)
     sorter.prepare()
     ordered: list[str] = []

@@ -19,13 +19,9 @@ from plughost._plugins.validation import check, require_idempotency_store, requi
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import structlog
 
-    from plughost._api.host import HostServices
     from plughost._plugins.registry import PluginRecord, Registry
-    from plughost._runtime.audit import Audit
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
@@ -43,10 +39,7 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 
 
 def validate_settings(registry: Registry, settings: Settings) -> None:
-    """Validate each plugin's table of the settings with the plugin's own model.
-
-    A reused plugin whose settings have changed declares again.
-    """
+    """Validate each plugin's table with the plugin's own model. A reused one with other settings declares again."""
     for record in registry.active():
         registry.attempt(record, "register_settings", _validate_plugin_settings, record, registry, settings)
 
@@ -71,30 +64,19 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
 def set_contexts(
     registry: Registry,
     *,
-    data_root: Path,
     logger: structlog.stdlib.BoundLogger,
     rate_limits: RateLimits,
-    view: HostServices,
-    dev: bool,
     trusted: Collection[str],
-    audits: Audit,
+    **common: Any,
 ) -> None:
-    """Set the context of each plugin. A reused one keeps its own."""
+    """Set the context of each plugin, with `common` fields. A reused one keeps its own."""
     for record in registry.active():
+        is_trusted = record.name in trusted
         if record.reused:
-            _update_context(registry, record, rate_limits=rate_limits, trusted=record.name in trusted)
+            _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
             continue
-        record.context = PluginContext(
-            plugin=record.name,
-            settings=record.settings,
-            dev=dev,
-            logger=logger.bind(plugin=record.name),
-            data_root=data_root,
-            services=view,
-            trusted=record.name in trusted,
-            rate_limits=rate_limits,
-            audits=audits,
-        )
+        own = {"plugin": record.name, "settings": record.settings, "logger": logger.bind(plugin=record.name)}
+        record.context = PluginContext(**own, **common, rate_limits=rate_limits, trusted=is_trusted)
 
 
 def declare_stores(registry: Registry) -> None:
@@ -161,26 +143,19 @@ def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
 
 
 def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
-    """Return the items that a hook returned, as a tuple.
-
-    Raises:
-        PluginError: It is not iterable, or an item is of another type.
-    """
+    """Return the items that a hook returned. Refuse what is not iterable, and an item of another type."""
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    items_of_kind = []
+    items = []
     for item in declared:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-        items_of_kind.append(item)
-    return tuple(items_of_kind)
+        items.append(item)
+    return tuple(items)
 
 
 def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, Any], None]) -> None:
-    """Call a hook of each plugin that has it and is not reused, and process the result.
-
-    An exception of either fails the plugin.
-    """
+    """Call a hook of each plugin that has it and is not reused, and process the result in the same attempt."""
 
     def call_and_process(record: PluginRecord) -> None:
         process(record, registry.call(record, hook))

@@ -137,11 +137,7 @@ class Registry:
     def attempt(self, record: PluginRecord, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that runs a plugin's code. An exception or a time-out fails only this plugin.
 
-        Returns:
-            The function's result, or None if it failed.
-
-        Raises:
-            Interrupted: The host is stopping, so no plugin fails.
+        It then returns None. Once the host is stopping, it raises `Interrupted`, and no plugin fails.
         """
         if record.state is not State.ACTIVE:
             return None
@@ -151,22 +147,14 @@ class Registry:
         return result
 
     def call(self, record: PluginRecord, hook: str) -> Any:
-        """Call one plugin's implementation of a hook.
-
-        Returns:
-            The result, or None if it does not implement the hook.
-        """
+        """Return the result of one plugin's implementation of a hook, or None if it has none."""
         arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
         others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
         results = self.manager.subset_hook_caller(hook, others)(**arguments)
         return results[0] if results else None
 
     def notify(self, record: PluginRecord, hook: str) -> Failure | None:
-        """Call a hook of a plugin that serves. A failure is recorded as trouble, and the plugin serves on.
-
-        Returns:
-            The failure, or None.
-        """
+        """Call a hook of a plugin that serves. A failure is recorded as trouble and returned; the plugin serves on."""
         _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
             failure = with_advice(failure, record.installed)

@@ -36,8 +36,7 @@ def reuse_unchanged(
 ) -> Callable[[], None]:
     """Reuse unchanged plugins. Unload the code of changed distributions, and of those that import them.
 
-    Returns:
-        A function that puts the unloaded modules back, if the next generation is refused.
+    The function returned puts the unloaded modules back, if the next generation is refused.
     """
     outdated = _outdated(environment, imported_snapshots(registry, environment), imported)
     for record in registry.active():

@@ -96,10 +96,8 @@ def refresh_caches() -> None:
 def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
     """Remove the modules of some distributions from `sys.modules`, so that they are imported afresh.
 
-    Requests in flight and the running generation go on with the old modules.
-
-    Returns:
-        A function that puts the old modules back, in place of those imported since.
+    Requests in flight and the running generation go on with the old modules. The function returned puts them back, in
+    place of those imported since.
     """
     modules = list(sys.modules.items())
     found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}

@@ -37,11 +37,7 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 
 
 def check(declared: Any) -> None:
-    """Check a single declaration.
-
-    Raises:
-        PluginError: It can't be mounted. The message names it.
-    """
+    """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
     type_error = type_problem(declared)
     _require(type_error is None, f"{where}: {type_error}")
@@ -301,11 +297,7 @@ def _require_site(site: object, where: str) -> None:
 
 
 def require_sync(function: object, where: str) -> None:
-    """Refuse an async function: it would return before anything in it has run.
-
-    Raises:
-        PluginError: It is async.
-    """
+    """Refuse an async function: it would return before anything in it has run."""
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     _require(
         not is_async,

@@ -193,7 +193,7 @@ def build(
         data_root=settings.data_dir,
         logger=logger,
         rate_limits=rate_limits,
-        view=view,
+        services=view,
         dev=dev,
         trusted=settings.host.trusted,
         audits=audit_of(settings, logger),

@@ -242,19 +242,17 @@ class _ConnectionPerThread(httpx.BaseTransport):
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._local = threading.local()
-        self._made: list[httpx.HTTPTransport] = []
+        self._transports: dict[int, httpx.HTTPTransport] = {}  # by thread
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        transport: httpx.HTTPTransport | None = getattr(self._local, "transport", None)
-        if transport is None:
-            transport = self._local.transport = httpx.HTTPTransport(**self._options)
-            self._made.append(transport)
-        return transport.handle_request(request)
+        thread = threading.get_ident()
+        if thread not in self._transports:
+            self._transports[thread] = httpx.HTTPTransport(**self._options)
+        return self._transports[thread].handle_request(request)
 
     def close(self) -> None:
-        while self._made:
-            self._made.pop().close()
+        while self._transports:
+            self._transports.popitem()[1].close()
 
 
 def _skipped(environment: Environment, wanted: Collection[str]) -> set[str]:

@@ -47,11 +47,6 @@ class OperationCall:
         return f"{self.method} {self.path}"
 
     @property
-    def error_type(self) -> str:
-        """The media type of its errors."""
-        return self.group.errors.media_type.partition(";")[0]
-
-    @property
     def denials(self) -> frozenset[int]:
         """The statuses for a client without access, whatever is sent."""
         return DENIED if self.operation.security else frozenset()
