@@ -18,11 +18,9 @@ import httpx
 
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._hosts import certificate
-from plughost.testing._operations import Suite, operation_calls
+from plughost.testing._operations import Suite, operation_calls, remove_modules
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     import pytest
 
 T = TypeVar("T")
@@ -90,16 +88,12 @@ class LifecycleTests(Suite):
 
     def test_its_modules_can_be_replaced(self) -> None:
         """When a host imports its modules afresh, as in an upgrade, nothing holds the old ones."""
-        earlier = _remove_modules(self.package)
         path = list(sys.path)
-        try:
+        with self.fresh_modules():
             with self.serving():
                 pass
-            fresh = [(name, weakref.ref(module)) for name, module in _remove_modules(self.package).items()]
-        finally:
+            fresh = [(name, weakref.ref(module)) for name, module in remove_modules(self.package).items()]
             added = [each for each in sys.path if each not in path]
-            sys.path[:] = path
-            sys.modules.update(earlier)
         assert not added, f"{self.plugin} leaves {', '.join(added)} in sys.path"
         kept = _eventually(lambda: sorted(name for name, module in fresh if module() is not None))
         assert not kept, (
@@ -148,9 +142,3 @@ def _open_files() -> set[tuple[str, str]]:
         with suppress(OSError):  # such as the one of the folder itself
             found.add((each.name, str(each.readlink())))
     return found
-
-
-def _remove_modules(package: str) -> dict[str, ModuleType]:
-    """Remove a package's modules from `sys.modules`, and return them."""
-    names = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
-    return {name: sys.modules.pop(name) for name in names}
