@@ -22,7 +22,7 @@ from plughost._plugins.discovery import (
     name_problem,
     sort_plugins,
 )
-from plughost._plugins.metadata import InstalledDistribution, find_distributions, version_of
+from plughost._plugins.metadata import InstalledDistribution, find_distributions
 from plughost._plugins.snapshots import Snapshot, editable_root, refresh_caches, take_snapshot
 
 
@@ -67,7 +67,7 @@ class Environment:
     @property
     def versions(self) -> dict[str, str]:
         """The versions, by normalised name."""
-        return {key: version_of(distribution) for key, distribution in self.installed.items()}
+        return {key: distribution.version for key, distribution in self.installed.items()}
 
     @cached_property
     def plugins(self) -> tuple[InstalledPlugin, ...]:
@@ -155,7 +155,7 @@ class Environment:
         return InstalledPlugin(
             name=name,
             distribution=distribution.metadata["Name"],
-            version=version_of(distribution),
+            version=distribution.version,
             entry_point=points[0],
             requires=tuple(sorted({name for each in closure - {key} for name in self.plugins_of(each)} - {name})),
             closure=frozenset(closure),
@@ -171,8 +171,8 @@ class Environment:
                 found = self.installed.get(canonicalize_name(requirement.name))
                 if found is None:
                     yield f"{by} requires {requirement}, and it is not installed"
-                elif not is_satisfied(requirement, version_of(found)):
-                    yield f"{by} requires {requirement}, and {version_of(found)} is installed"
+                elif not is_satisfied(requirement, found.version):
+                    yield f"{by} requires {requirement}, and {found.version} is installed"
 
 
 @lru_cache(maxsize=4096)  # markers are always evaluated for this environment

@@ -66,6 +66,11 @@ class InstalledDistribution(Distribution):
         name, _, version = self.folder.removesuffix(".dist-info").partition("-")
         return _parse_header(f"Name: {name}\nVersion: {version}" if name and version else "")
 
+    @property
+    def version(self) -> str:
+        """Its version, or `unknown` if its metadata has none."""
+        return next(iter(self.metadata.get_all("Version") or ()), "unknown")
+
     @cached_property
     def entry_points(self) -> EntryPoints:
         """Its entry points. Empty if they can't be read."""
@@ -128,12 +133,6 @@ class InstalledDistribution(Distribution):
         lines = map(str.strip, (self.read_text("entry_points.txt") or "").splitlines())
         invalid = next((line for line in lines if line and line[0] not in "[#;" and "=" not in line), None)
         return "it is no text" if invalid is None else f"the line {invalid!r} has no ="
-
-
-def version_of(distribution: Distribution) -> str:
-    """Return a distribution's version, or `unknown` if its metadata has none."""
-    # Not distribution.version: it warns of missing keys on Python 3.12 and later.
-    return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
 def record_of(distribution: Distribution) -> list[list[str]]:

@@ -53,9 +53,7 @@ class PthFiles:
     def load_new(self, environment: Environment, plugins: Iterable[str]) -> None:
         """Load new files of editable installs, as Python does when it starts.
 
-        Args:
-            environment: The installed distributions.
-            plugins: Normalised names of the distributions of plugins and their requirements. Others are not loaded.
+        `plugins` are the distributions of plugins and their requirements, by normalised name. Others are not loaded.
         """
         current = _pth_files()
         editable = (environment.installed[key] for key in sorted(plugins) if environment.installed[key].is_editable)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from plughost._plugins.metadata import record_of, version_of
+from plughost._plugins.metadata import record_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -67,17 +67,16 @@ class Snapshot:
 
 def take_snapshot(distribution: InstalledDistribution, code_folders: Collection[str]) -> Snapshot:
     """Return the snapshot of a distribution. Folders of installed code below its project do not belong to it."""
-    record = distribution.read_text("RECORD") or ""
     paths = [row[0] for row in record_of(distribution)] or [str(path) for path in distribution.files or ()]
     root = editable_root(distribution)
     foreign = tuple(sorted(each for each in code_folders if root is not None and _is_below(each, root)))
     sources = tuple(file_states(root, foreign)) if root is not None else ()
-    version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
+    state = "\n".join([distribution.version, distribution.read_text("RECORD") or "", *sources])
     return Snapshot(
         name=distribution.metadata["Name"],
-        version=version,
-        fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode(errors="surrogateescape")).hexdigest(),
+        version=distribution.version,
+        fingerprint=hashlib.sha256(state.encode(errors="surrogateescape")).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         sources=sources,

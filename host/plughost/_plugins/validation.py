@@ -90,13 +90,8 @@ def _(observer: Observer, where: str) -> None:
 
 
 @_check.register
-def _(health: Check, where: str) -> None:
-    _require_function(health, "check", where)
-
-
-@_check.register
-def _(page: Page, where: str) -> None:
-    _require_function(page, "render", where)
+def _(declared: Check | Page, where: str) -> None:
+    _require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
