@@ -16,7 +16,6 @@ from plughost.testing._fuzzing import FuzzingTests
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._lifecycle import LifecycleTests
 from plughost.testing._operations import DENIED, OperationCall, operation_calls, unprepared
-from plughost.testing._upgrades import UpgradeTests
 
 if TYPE_CHECKING:
     import httpx
@@ -53,7 +52,7 @@ _RAISE_THE_LIMIT: Final = (
 )
 
 
-class Conformance(DeclarationTests, LifecycleTests, FuzzingTests, UpgradeTests):
+class Conformance(DeclarationTests, LifecycleTests, FuzzingTests):
     """The tests. `conformance` makes a class of them for one plugin."""
 
     other_types: ClassVar[Collection[str]]
@@ -62,12 +61,12 @@ class Conformance(DeclarationTests, LifecycleTests, FuzzingTests, UpgradeTests):
     @classmethod
     def host(cls, request: pytest.FixtureRequest) -> Iterator[RunningHost]:
         """A host that serves the plugin and the plugins it requires, on each database."""
-        if request.param != "sqlite" and not _has_store(cls.plugin):
-            pytest.skip(f"{cls.plugin} keeps nothing in a database")
         with (
             store_settings(request.param) as stores,
             running_host([cls.plugin], settings={**cls.settings, **stores}, strict=True) as host,
         ):
+            if request.param != "sqlite" and not any(each.declared.stores for each in host.host.view.plugins):
+                pytest.skip(f"{cls.plugin} keeps nothing in a database")
             yield host
 
     @pytest.fixture(scope="class")
@@ -222,12 +221,6 @@ def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:
         return answer
 
     return ask
-
-
-def _has_store(plugin: str) -> bool:
-    """Return whether a plugin, or one that it requires, has a store."""
-    with running_host([plugin], settings={"sites": {}}) as host:
-        return any(each.declared.stores for each in host.host.view.plugins if each.state == "active")
 
 
 def _check_error(answer: httpx.Response, call: OperationCall, expected: Collection[int], what: object) -> None:
