@@ -110,17 +110,16 @@ def _check_hooks(
         if hook not in hooks:
             if each.optionalhook:
                 continue
-            unused = hooks - {hook for hook, _ in implementations}
+            suggestion = did_you_mean(hook, sorted(hooks - {hook for hook, _ in implementations}))
             raise PluginError(
-                f"its module {module} has a hook {hook}, and plughost has none of this name"
-                f"{did_you_mean(hook, sorted(unused))}",
+                f"its module {module} has a hook {hook}, and plughost has none of this name{suggestion}",
                 "Rename it, or take @hookimpl off.",
             )
-        expected = getattr(manager.hook, hook).spec.argnames
-        if not set(each.argnames) <= set(expected):
+        expected_arguments, actual_arguments = getattr(manager.hook, hook).spec.argnames, each.argnames
+        if not set(actual_arguments) <= set(expected_arguments):
             raise PluginError(
-                f"the hook {hook} of its module {module} takes ({', '.join(each.argnames)})",
-                f"Write it as {hook}({', '.join(expected)}): arguments are given by name.",
+                f"the hook {hook} of its module {module} takes ({', '.join(actual_arguments)})",
+                f"Write it as {hook}({', '.join(expected_arguments)}): arguments are given by name.",
             )
         if inspect.iscoroutinefunction(each.function) or inspect.isasyncgenfunction(each.function):
             raise PluginError(
