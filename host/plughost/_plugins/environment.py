@@ -181,12 +181,10 @@ def _parse_requirement(text: str, extra: str) -> Requirement | None:
     try:
         requirement = Requirement(text)
         marker = requirement.marker
-        applies_without_extra = marker is None or marker.evaluate({"extra": ""})
-        applies = (
-            marker is not None and not applies_without_extra and marker.evaluate({"extra": extra})
-            if extra
-            else applies_without_extra
-        )
+        if marker is None:
+            applies = not extra
+        else:
+            applies = marker.evaluate({"extra": extra}) and not (extra and marker.evaluate({"extra": ""}))
     except (InvalidRequirement, InvalidVersion, UndefinedComparison):
         return None  # pip has refused or corrected it at install
     return requirement if applies else None

@@ -96,7 +96,8 @@ def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None
 def declare_authenticator(registry: Registry) -> None:
     """Find the authenticator, and set it in all plugins' contexts."""
 
-    def process(record: PluginRecord, authenticator: object) -> None:
+    def process(record: PluginRecord) -> None:
+        authenticator = registry.call(record, "register_authenticator")
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
         require_sync(authenticator, "the authenticator")
@@ -132,8 +133,8 @@ def declare(registry: Registry) -> None:
 
 
 def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
-    def process(record: PluginRecord, declared: object) -> None:
-        items: tuple[Any, ...] = require_items(kind, declared)
+    def process(record: PluginRecord) -> None:
+        items: tuple[Any, ...] = require_items(kind, registry.call(record, hook))
         for item in items:
             check(item)
             require_idempotency_store(item, record.name, record.context.stores)
@@ -154,15 +155,11 @@ def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
     return tuple(items)
 
 
-def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, Any], None]) -> None:
-    """Call a hook of each plugin that has it and is not reused, and process the result in the same attempt."""
-
-    def call_and_process(record: PluginRecord) -> None:
-        process(record, registry.call(record, hook))
-
+def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord], None]) -> None:
+    """Let `process` call a hook of each plugin that has it and is not reused, and process the result."""
     for record in registry.active():
         if hook in record.hooks and not record.reused:
-            registry.attempt(record, hook, call_and_process, record)
+            registry.attempt(record, hook, process, record)
 
 
 def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
