@@ -6,7 +6,7 @@ Without it, a status or a folder given as text would fail inside the host, for a
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ def _type_problems(declared: Any) -> Iterator[str]:
         if has_type is not None and not has_type(value):
             yield f"{each.name} is no {type_name}: {reprlib.repr(value)}"
             continue
-        items = value.items() if isinstance(value, Mapping) else ()
+        items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
         if isinstance(value, tuple | list):
             items = ((_label(item), item) for item in value)
         for label, item in items:
