@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from packaging.utils import canonicalize_name
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP, HOST, misplaced_entry_points
-from plughost._plugins.metadata import leftover_distributions, version_of
+from plughost._plugins.metadata import find_distributions
 from plughost._plugins.registry import PluginRecord, State
 from plughost._tracebacks import own_frames
 
@@ -54,7 +54,7 @@ def _describe_entry(entry: PluginRecord) -> Iterator[str]:
 
 
 def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
-    label = f"{found.name} {version_of(found)}"
+    label = f"{found.name} {found.version}"
     if found.damage is not None:
         yield f"{label} is installed, but damaged: {found.damage}. Install it again."
         return
@@ -71,10 +71,11 @@ def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
 
 
 def _describe_missing(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
-    left = [each for each in leftover_distributions() if each.name and canonicalize_name(each.name) in keys]
+    leftovers = find_distributions(leftover=True)
+    left = [each for each in leftovers if each.name and canonicalize_name(each.name) in keys]
     if left:
         yield (
-            f"{left[0].name} {version_of(left[0])} is not installed any more: an installer was killed while it removed "
+            f"{left[0].name} {left[0].version} is not installed any more: an installer was killed while it removed "
             f"or replaced it, and left {left[0].locate_file(left[0].folder)}. Install it again."
         )
         return

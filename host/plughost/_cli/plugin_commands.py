@@ -161,7 +161,7 @@ def _make_context(name: str, config: Path | None) -> Any:
         data_root=settings.data_dir,
         logger=host.logger,
         rate_limits=rate_limits,
-        view=host.view,
+        services=host.view,
         dev=False,
         # Aliases are the operator's own commands, and control the host.
         trusted=(*settings.host.trusted, *ALIASES.values()),

@@ -15,19 +15,13 @@ if TYPE_CHECKING:
 
 
 def parse_allowed(text: str) -> Requirement:
-    """Parse an item of the setting `allowed`.
-
-    Raises:
-        ValueError: It is not just a name and a range of versions.
-    """
+    """Parse an item of the setting `allowed`. A ValueError says that it is not just a name and a range of versions."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        message = f"{text!r} is no distribution with a range of versions: {error}"
-        raise ValueError(message) from None
+        raise ValueError(f"{text!r} is no distribution with a range of versions: {error}") from None
     if requirement.url or requirement.extras or requirement.marker:
-        message = f"{text!r} is more than a distribution with a range of versions"
-        raise ValueError(message)
+        raise ValueError(f"{text!r} is more than a distribution with a range of versions")
     return requirement
 
 
@@ -39,11 +33,8 @@ def why_not_allowed(allowed: Collection[str] | None, distribution: str, version:
     matching = [each for each in map(parse_allowed, allowed) if canonicalize_name(each.name) == key]
     if not matching:
         return f"{distribution} {version} is not allowed: the setting allowed does not name it"
-    try:
-        if any(each.specifier.contains(version, prereleases=True) for each in matching):
-            return None
-    except InvalidVersion:
-        pass
+    if any(is_satisfied(each, version) for each in matching):
+        return None
     return f"{distribution} {version} is not allowed: the setting allowed has {', '.join(map(str, matching))}"
 
 
@@ -53,3 +44,11 @@ def mark_disallowed(plugins: Iterable[InstalledPlugin], allowed: Collection[str]
         each if each.problem else replace(each, problem=why_not_allowed(allowed, each.distribution, each.version))
         for each in plugins
     )
+
+
+def is_satisfied(requirement: Requirement, version: str) -> bool:
+    """Return whether a version is in the range of a requirement. A pre-release may be, since it is installed."""
+    try:
+        return requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        return not requirement.specifier

@@ -36,12 +36,10 @@ def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware
     """Order all middleware by `before` and `after`, outermost first. Of a cycle, the last plugin fails."""
     while True:
         declared = {each.name: (record, each) for record in registry.active() for each in record.declared.middleware}
-        graph: dict[str, set[str]] = {name: set() for name in declared}
-        for name, (_, each) in declared.items():
-            graph[name].update(other for other in each.after if other in declared)
-            for other in each.before:
-                if other in declared:
-                    graph[other].add(name)
+        graph = {
+            name: [other for other, (_, its) in declared.items() if other in each.after or name in its.before]
+            for name, (_, each) in declared.items()
+        }
         try:
             return tuple(declared[name] for name in sort_graph(graph))
         except CycleError as error:

@@ -71,22 +71,17 @@ def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> It
 
 def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
     """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
-    by_name: dict[str, list[InstalledPlugin]] = {}
-    for plugin in plugins:
-        by_name.setdefault(plugin.name, []).append(plugin)
+    found = tuple(plugins)
+    requires = {plugin.name: plugin.requires for plugin in reversed(found)}  # of two with one name, the first serves
     try:
-        names = sort_graph({name: set(group[0].requires) & by_name.keys() for name, group in by_name.items()})
+        names = sort_graph(requires)
     except CycleError:  # distributions may require each other; then by name
-        names = sorted(by_name)
-    return tuple(plugin for name in names for plugin in by_name[name])
+        return found
+    return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
 
 
 def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names of a graph, each after those that it maps to, and otherwise by name.
-
-    Raises:
-        CycleError: The graph has a cycle.
-    """
+    """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
     sorter = TopologicalSorter(graph)
     sorter.prepare()
     ordered: list[str] = []

@@ -13,6 +13,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
+from plughost._plugins.allowed import is_satisfied
 from plughost._plugins.discovery import (
     ENTRY_POINT_GROUP,
     HOST,
@@ -21,7 +22,7 @@ from plughost._plugins.discovery import (
     name_problem,
     sort_plugins,
 )
-from plughost._plugins.metadata import InstalledDistribution, installed, version_of
+from plughost._plugins.metadata import InstalledDistribution, find_distributions
 from plughost._plugins.snapshots import Snapshot, editable_root, refresh_caches, take_snapshot
 
 
@@ -37,7 +38,7 @@ class Environment:
         refresh_caches()
         self.installed: dict[str, InstalledDistribution] = {}
         damage_warnings = []
-        for distribution in installed(distributions):
+        for distribution in find_distributions(distributions):
             if distribution.damage is not None:
                 damage_warnings.append(f"{distribution.folder or distribution.name} is damaged: {distribution.damage}")
             if distribution.name:
@@ -56,9 +57,8 @@ class Environment:
         others = [*ours, *(self.installed.keys() - set(ours))]  # search ours first: mostly one of them requires it
         for key in ours:
             found = self.installed[key]
-            if found.entry_points or HOST not in self._required_names(key):
-                continue
-            if not any(key in self._required_names(other) for other in others):
+            lacks_one = not found.entry_points and HOST in self._required_names(key)
+            if lacks_one and not any(key in self._required_names(other) for other in others):
                 yield f"{found.name} is installed, but is not a plugin: it has no entry point in {ENTRY_POINT_GROUP}"
 
     def _required_names(self, key: str) -> set[str]:
@@ -67,7 +67,7 @@ class Environment:
     @property
     def versions(self) -> dict[str, str]:
         """The versions, by normalised name."""
-        return {key: version_of(distribution) for key, distribution in self.installed.items()}
+        return {key: distribution.version for key, distribution in self.installed.items()}
 
     @cached_property
     def plugins(self) -> tuple[InstalledPlugin, ...]:
@@ -75,11 +75,9 @@ class Environment:
 
         A plugin depends on another when its distribution requires the other's, directly or through a library.
         """
-        owners: dict[str, list[str]] = {}
-        for key in sorted(self.installed):
-            for name in self.plugins_of(key):
-                owners.setdefault(name, []).append(key)
-        return sort_plugins(self._plugin(name, key, owners[name]) for name in sorted(owners) for key in owners[name])
+        owners = self.owners
+        found = sorted((name, key) for key in self.installed for name in self.plugins_of(key))
+        return sort_plugins(self._plugin(name, key, owners[name]) for name, key in found)
 
     @property
     def owners(self) -> dict[str, str]:
@@ -126,45 +124,38 @@ class Environment:
 
     def dependents(self, keys: Collection[str]) -> dict[str, list[str]]:
         """Return which other distributions require some of these, and which they require, by normalised name."""
-        found: dict[str, list[str]] = {}
-        for key in sorted(self.installed.keys() - set(keys)):
-            required = sorted(self._required_names(key) & set(keys))
-            if required:
-                found[key] = required
-        return found
+        others = sorted(self.installed.keys() - set(keys))
+        required = {key: sorted(self._required_names(key) & set(keys)) for key in others}
+        return {key: names for key, names in required.items() if names}
 
     def snapshots(self, keys: Collection[str]) -> dict[str, Snapshot]:
         """Return the state on disk of distributions. Those that are not installed are omitted."""
         for key in keys:
             if key not in self._snapshots and key in self.installed:
-                self._snapshots[key] = take_snapshot(self.installed[key], self._required_names(key), self._code_folders)
+                self._snapshots[key] = take_snapshot(self.installed[key], self._code_folders)
         return {key: self._snapshots[key] for key in keys if key in self._snapshots}
 
     @cached_property
     def _code_folders(self) -> frozenset[str]:
         """The folders of installed code: Python's own, those with metadata, and those of editable installs."""
-        folders = {sys.prefix, sys.base_prefix}
-        for each in self.installed.values():
-            root = editable_root(each)
-            if root is not None:
-                folders.add(root)
-            if each.folder.endswith(".dist-info"):
-                folders.add(os.path.normpath(str(each.locate_file(""))))
-        return frozenset(folders)
+        installed = self.installed.values()
+        roots = filter(None, map(editable_root, installed))
+        folders = {str(each.locate_file("")) for each in installed if each.folder.endswith(".dist-info")}
+        return frozenset({sys.prefix, sys.base_prefix, *roots, *map(os.path.normpath, folders)})
 
-    def _plugin(self, name: str, key: str, owners: list[str]) -> InstalledPlugin:
+    def _plugin(self, name: str, key: str, owner: str) -> InstalledPlugin:
         distribution = self.installed[key]
         closure = self.closure([key])
         points = list(distribution.entry_points.select(group=ENTRY_POINT_GROUP, name=name))
         problem = name_problem(name)
-        if problem is None and owners[0] != key:
-            problem = f"the distribution {owners[0]} already brings a plugin of this name: uninstall one of the two"
+        if problem is None and owner != key:
+            problem = f"the distribution {owner} already brings a plugin of this name: uninstall one of the two"
         elif problem is None and len(points) > 1:
             problem = f"its distribution names two objects for it, {points[0].value} and {points[1].value}"
         return InstalledPlugin(
             name=name,
             distribution=distribution.metadata["Name"],
-            version=version_of(distribution),
+            version=distribution.version,
             entry_point=points[0],
             requires=tuple(sorted({name for each in closure - {key} for name in self.plugins_of(each)} - {name})),
             closure=frozenset(closure),
@@ -180,15 +171,8 @@ class Environment:
                 found = self.installed.get(canonicalize_name(requirement.name))
                 if found is None:
                     yield f"{by} requires {requirement}, and it is not installed"
-                elif not _is_satisfied(requirement, version_of(found)):
-                    yield f"{by} requires {requirement}, and {version_of(found)} is installed"
-
-
-def _is_satisfied(requirement: Requirement, version: str) -> bool:
-    try:
-        return requirement.specifier.contains(version, prereleases=True)
-    except (InvalidVersion, TypeError):
-        return not requirement.specifier
+                elif not is_satisfied(requirement, found.version):
+                    yield f"{by} requires {requirement}, and {found.version} is installed"
 
 
 @lru_cache(maxsize=4096)  # markers are always evaluated for this environment
@@ -197,12 +181,10 @@ def _parse_requirement(text: str, extra: str) -> Requirement | None:
     try:
         requirement = Requirement(text)
         marker = requirement.marker
-        applies_without_extra = marker is None or marker.evaluate({"extra": ""})
-        applies = (
-            marker is not None and not applies_without_extra and marker.evaluate({"extra": extra})
-            if extra
-            else applies_without_extra
-        )
+        if marker is None:
+            applies = not extra
+        else:
+            applies = marker.evaluate({"extra": extra}) and not (extra and marker.evaluate({"extra": ""}))
     except (InvalidRequirement, InvalidVersion, UndefinedComparison):
         return None  # pip has refused or corrected it at install
     return requirement if applies else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import TookTooLong
-from plughost._plugins.single_files import file_of
+from plughost._plugins.not_installed import file_of
 from plughost._tracebacks import is_host_file
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ def with_advice(failure: Failure, installed: InstalledPlugin) -> Failure:
     """Return a failure with advice. The reader of one in a single file is its author, and uses --dev."""
     if failure.advice:
         return failure
-    file = file_of(installed.entry_point)
-    if file is None:
-        remedy, dev = "report it to the plugin's author, or disable the plugin.", ""
-    else:
+    remedy, dev = "report it to the plugin's author, or disable the plugin.", ""
+    if file := file_of(installed.entry_point):
         remedy, dev = f"mend {file}, which is your own.", "--dev "
     if not failure.trace:
         return replace(failure, advice=f"{remedy[0].upper()}{remedy[1:]}")

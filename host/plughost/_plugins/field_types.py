@@ -6,7 +6,7 @@ Without it, a status or a folder given as text would fail inside the host, for a
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -27,15 +27,13 @@ def _type_problems(declared: Any) -> Iterator[str]:
         value = getattr(declared, each.name)
         if has_type is not None and not has_type(value):
             yield f"{each.name} is no {type_name}: {reprlib.repr(value)}"
-        elif isinstance(value, Mapping):
-            yield from (f"{key}: {problem}" for key, item in value.items() for problem in _nested_problems(item))
-        elif isinstance(value, tuple | list):
-            yield from (f"{_label(item)}: {problem}" for item in value for problem in _nested_problems(item))
-
-
-def _nested_problems(item: object) -> Iterator[str]:
-    if isinstance(item, _NESTED):
-        yield from _type_problems(item)
+            continue
+        items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
+        if isinstance(value, tuple | list):
+            items = ((_label(item), item) for item in value)
+        for label, item in items:
+            if isinstance(item, _NESTED):
+                yield from (f"{label}: {problem}" for problem in _type_problems(item))
 
 
 def _label(item: Any) -> str:

@@ -40,30 +40,25 @@ def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[s
         if not rows:
             yield f"{labels[key]}: it has no RECORD, so that nobody can tell whether its files were changed"
         for path, digest in rows.items():
-            problem = _file_problem(path, digest)
-            if problem is not None:
+            if (problem := _file_problem(path, digest)) is not None:
                 yield f"{labels[key]}: {path} {problem}"
         packages |= {path.parent for path in rows if path.name == "__init__.py"}
-    roots = {_install_root(environment.installed[key]) for key in {HOST, *environment.owners.values()} & set(keys)}
+    roots = {_path(environment.installed[key], "") for key in {HOST, *environment.owners.values()} & set(keys)}
     label_by_folder = {
         path.parent: labels[key] for key, rows in recorded.items() for path in rows if path.parent not in roots
     }
     for path in sorted(_unrecorded_code(roots, packages, known)):
-        yield (
-            f"{label_by_folder[path.parent]}: {path} was added"
-            if path.parent in label_by_folder
-            else f"{path} was added: it is in no RECORD"
-        )
+        label = label_by_folder.get(path.parent)
+        yield f"{label}: {path} was added" if label else f"{path} was added: it is in no RECORD"
 
 
-def _install_root(distribution: InstalledDistribution) -> Path:
-    return Path(os.path.normpath(str(distribution.locate_file(""))))
+def _path(distribution: InstalledDistribution, name: str) -> Path:
+    return Path(os.path.normpath(str(distribution.locate_file(name))))
 
 
 def _recorded_hashes(distribution: InstalledDistribution) -> dict[Path, str]:
     """Return the recorded hash of each file of a distribution, by absolute path; empty if it has none."""
-    rows = (row for row in record_of(distribution) if len(row) > 1)
-    found = {Path(os.path.normpath(str(distribution.locate_file(row[0])))): row for row in rows}
+    found = {_path(distribution, row[0]): row for row in record_of(distribution) if len(row) > 1}
     # Scripts and data outside the modules' folder may be missing on purpose, as in a container.
     return {path: row[1] for path, row in found.items() if not row[0].startswith("..") or path.exists()}
 

@@ -13,7 +13,7 @@ from plughost._api.hookspecs import documented_hooks
 from plughost._settings.errors import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from plughost._plugins.registry import PluginRecord, Registry
 
@@ -33,6 +33,8 @@ def reinstantiate(record: PluginRecord, registry: Registry) -> None:
 
     The old instance still serves the running generation, so its hooks must not be called again.
     """
+    if record.reused:  # its hooks are called again, so earlier troubles and times are dropped
+        record.reused, record.trouble, record.seconds = False, [], {}
     plugin = _import(record)
     if plugin is not record.plugin:
         registry.manager.unregister(record.plugin)
@@ -74,57 +76,53 @@ def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) 
             f"its {type(plugin).__name__} object has no hash",
             "Point the entry point at a module, or at an object whose class defines no __eq__.",
         ) from None
+    found = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
+    implementations = [
+        (options["specname"] or name, pluggy.HookImpl(plugin, record.name, getattr(plugin, name), options))
+        for name, options in found
+        if options is not None
+    ]
+    _check_hooks(manager, plugin, implementations)
     try:
         manager.register(plugin, name=record.name)
-        manager.check_pending()
     except (pluggy.PluginValidationError, ValueError) as error:
-        if manager.has_plugin(record.name):
-            manager.unregister(name=record.name)
-        _check_signatures(manager, plugin)
         advice = "Compare the hook with plughost's hook reference, and the versions of both."
         raise PluginError(" ".join(str(error).split()), advice) from error
-    callers = manager.get_hookcallers(plugin) or []
-    try:
-        _check_hooks(impl for caller in callers for impl in caller.get_hookimpls() if impl.plugin is plugin)
-    except PluginError:
-        manager.unregister(plugin)
-        raise
     record.plugin = plugin
-    record.hooks = tuple(sorted(caller.name for caller in callers))
+    record.hooks = tuple(sorted({hook for hook, _ in implementations}))
 
 
-def _check_signatures(manager: pluggy.PluginManager, plugin: Any) -> None:
-    """Refuse unknown hooks and arguments, with clearer messages than pluggy's."""
-    hooks = documented_hooks()
-    attributes = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
-    options_by_name = {name: options for name, options in attributes if options is not None}
-    hooks_by_name = {name: options.get("specname") or name for name, options in options_by_name.items()}
-    module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
-    for name, hook in hooks_by_name.items():
-        if hook not in hooks:
-            suggestion = did_you_mean(hook, sorted(set(hooks) - set(hooks_by_name.values())))
-            raise PluginError(
-                f"its module {module} has a hook {hook}, and plughost has none of this name{suggestion}",
-                "Rename it, or take @hookimpl off.",
-            )
-        expected_arguments = getattr(manager.hook, hook).spec.argnames
-        actual_arguments = pluggy.HookImpl(plugin, name, getattr(plugin, name), options_by_name[name]).argnames
-        if not set(actual_arguments) <= set(expected_arguments):
-            cause = f"the hook {hook} of its module {module} takes ({', '.join(actual_arguments)})"
-            advice = f"Write it as {hook}({', '.join(expected_arguments)}): arguments are given by name."
-            raise PluginError(cause, advice)
+def _check_hooks(
+    manager: pluggy.PluginManager, plugin: Any, implementations: Sequence[tuple[str, pluggy.HookImpl]]
+) -> None:
+    """Refuse a plugin without hooks, unknown hooks and arguments, and async hooks, which would return before they run.
 
-
-def _check_hooks(implementations: Iterable[pluggy.HookImpl]) -> None:
-    """Refuse a plugin without hooks, or with async ones, which would return before they have run."""
-    functions = [each.function for each in implementations]
-    if not functions:
+    Pluggy's own messages are less clear.
+    """
+    if not implementations:
         raise PluginError(
             "it implements no hook",
             "Mark its hook implementations with @plughost.hookimpl, and point the entry point at their module.",
         )
-    for function in functions:
-        if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+    module = plugin.__name__ if inspect.ismodule(plugin) else type(plugin).__module__
+    hooks = documented_hooks().keys()
+    for hook, each in implementations:
+        if hook not in hooks:
+            if each.optionalhook:
+                continue
+            suggestion = did_you_mean(hook, sorted(hooks - {hook for hook, _ in implementations}))
             raise PluginError(
-                f"its hook {function.__name__} is async, and hooks are called without an event loop", "Use plain def."
+                f"its module {module} has a hook {hook}, and plughost has none of this name{suggestion}",
+                "Rename it, or take @hookimpl off.",
+            )
+        expected_arguments, actual_arguments = getattr(manager.hook, hook).spec.argnames, each.argnames
+        if not set(actual_arguments) <= set(expected_arguments):
+            raise PluginError(
+                f"the hook {hook} of its module {module} takes ({', '.join(actual_arguments)})",
+                f"Write it as {hook}({', '.join(expected_arguments)}): arguments are given by name.",
+            )
+        if inspect.iscoroutinefunction(each.function) or inspect.isasyncgenfunction(each.function):
+            raise PluginError(
+                f"its hook {each.function.__name__} is async, and hooks are called without an event loop",
+                "Use plain def.",
             )

@@ -17,26 +17,19 @@ if TYPE_CHECKING:
     import os
     from importlib.metadata import PackagePath
 
-LEFTOVER_PREFIX: Final = "~"
-"""The prefix of folders that pip has moved aside. They stay if pip is killed, and pip ignores them."""
-
 # What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
 
 
-def installed(distributions: Iterable[Distribution] | None) -> Iterator[InstalledDistribution]:
-    """Yield the installed distributions, by default those on `sys.path`, without leftovers of a killed pip."""
+def find_distributions(
+    distributions: Iterable[Distribution] | None = None, *, leftover: bool = False
+) -> Iterator[InstalledDistribution]:
+    """Yield the installed distributions, by default those on `sys.path`.
+
+    Folders with a `~` are not among them: pip moves them aside, and they stay if it is killed. `leftover` yields these.
+    """
     found = map(InstalledDistribution, installation.distributions() if distributions is None else distributions)
-    return (each for each in found if not each.folder.startswith(LEFTOVER_PREFIX))
-
-
-def leftover_distributions() -> Iterator[InstalledDistribution]:
-    """Yield the distributions on `sys.path` that a killed pip has left behind."""
-    return (
-        each
-        for each in map(InstalledDistribution, installation.distributions())
-        if each.folder.startswith(LEFTOVER_PREFIX)
-    )
+    return (each for each in found if each.folder.startswith("~") is leftover)
 
 
 class InstalledDistribution(Distribution):
@@ -72,6 +65,11 @@ class InstalledDistribution(Distribution):
             self._damage.append(f"METADATA can't be read: {error}")
         name, _, version = self.folder.removesuffix(".dist-info").partition("-")
         return _parse_header(f"Name: {name}\nVersion: {version}" if name and version else "")
+
+    @property
+    def version(self) -> str:
+        """Its version, or `unknown` if its metadata has none."""
+        return next(iter(self.metadata.get_all("Version") or ()), "unknown")
 
     @cached_property
     def entry_points(self) -> EntryPoints:
@@ -135,12 +133,6 @@ class InstalledDistribution(Distribution):
         lines = map(str.strip, (self.read_text("entry_points.txt") or "").splitlines())
         invalid = next((line for line in lines if line and line[0] not in "[#;" and "=" not in line), None)
         return "it is no text" if invalid is None else f"the line {invalid!r} has no ="
-
-
-def version_of(distribution: Distribution) -> str:
-    """Return a distribution's version, or `unknown` if its metadata has none."""
-    # Not distribution.version: it warns of missing keys on Python 3.12 and later.
-    return next(iter(distribution.metadata.get_all("Version") or ()), "unknown")
 
 
 def record_of(distribution: Distribution) -> list[list[str]]:

@@ -10,21 +10,19 @@ import re
 import site
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterable
 
     from plughost._plugins.environment import Environment
 
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class _PthFile:
-    """A `.pth` file at one moment: its time, the folders that it names, and the modules in its folder that it imports.
+class _PthFile(NamedTuple):
+    """A `.pth` file at one moment, with the modules in its folder that it imports.
 
     Other modules are not its own: `distutils-precedence.pth` imports `os`.
     """
@@ -39,41 +37,35 @@ class PthFiles:
 
     def __init__(self) -> None:
         """Register the existing files as loaded: Python has just started."""
-        self._loaded = dict(_pth_files())
+        self._loaded = _pth_files()
 
     def unload_removed(self) -> None:
         """Undo the effects of files that were removed or changed."""
-        current = dict(_pth_files())
-        for path, old in list(self._loaded.items()):
-            if current.get(path) == old:
-                continue
-            del self._loaded[path]
-            still_used = {folder for each in self._loaded.values() for folder in each.folders}
+        unchanged = dict(self._loaded.items() & _pth_files().items())
+        still_used = {folder for each in unchanged.values() for folder in each.folders}
+        for old in (each for path, each in self._loaded.items() if path not in unchanged):
             sys.path[:] = [each for each in sys.path if each not in old.folders or each in still_used]
             sys.meta_path[:] = [each for each in sys.meta_path if getattr(each, "__module__", "") not in old.modules]
             for name in old.modules:
                 sys.modules.pop(name, None)
+        self._loaded = unchanged
 
-    def load_new(self, environment: Environment, plugins: Collection[str]) -> None:
+    def load_new(self, environment: Environment, plugins: Iterable[str]) -> None:
         """Load new files of editable installs, as Python does when it starts.
 
-        Args:
-            environment: The installed distributions.
-            plugins: Normalised names of the distributions of plugins and their requirements. Others are not loaded.
+        `plugins` are the distributions of plugins and their requirements, by normalised name. Others are not loaded.
         """
-        current = dict(_pth_files())
-        for key in sorted(plugins):
-            distribution = environment.installed[key]
-            if not distribution.is_editable:
-                continue
-            for file in distribution.files or ():
-                path = Path(str(distribution.locate_file(file)))
-                if path in current and path not in self._loaded:
-                    self._loaded[path] = current[path]
-                    site.addpackage(str(path.parent), path.name, None)
+        current = _pth_files()
+        editable = (environment.installed[key] for key in sorted(plugins) if environment.installed[key].is_editable)
+        files = (Path(str(each.locate_file(file))) for each in editable for file in each.files or ())
+        for path in files:
+            if path in current and path not in self._loaded:
+                self._loaded[path] = current[path]
+                site.addpackage(str(path.parent), path.name, None)
 
 
-def _pth_files() -> Iterator[tuple[Path, _PthFile]]:
+def _pth_files() -> dict[Path, _PthFile]:
+    found = {}
     for folder in {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path):
         for path in Path(folder).glob("*.pth"):
             with suppress(OSError):  # pip is removing it
@@ -81,4 +73,5 @@ def _pth_files() -> Iterator[tuple[Path, _PthFile]]:
                 lines = filter(None, map(str.strip, text.splitlines()))  # an empty line would name site-packages itself
                 folders = tuple(str((path.parent / line).absolute()) for line in lines)
                 modules = tuple(each for each in _IMPORT.findall(text) if path.with_name(f"{each}.py").exists())
-                yield path, _PthFile(path.stat().st_mtime_ns, folders, modules)
+                found[path] = _PthFile(path.stat().st_mtime_ns, folders, modules)
+    return found

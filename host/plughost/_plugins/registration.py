@@ -19,13 +19,9 @@ from plughost._plugins.validation import check, require_idempotency_store, requi
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import structlog
 
-    from plughost._api.host import HostServices
     from plughost._plugins.registry import PluginRecord, Registry
-    from plughost._runtime.audit import Audit
     from plughost._settings.sources import Settings
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
@@ -43,10 +39,7 @@ _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
 
 
 def validate_settings(registry: Registry, settings: Settings) -> None:
-    """Validate each plugin's table of the settings with the plugin's own model.
-
-    A reused plugin whose settings have changed declares again.
-    """
+    """Validate each plugin's table with the plugin's own model. A reused one with other settings declares again."""
     for record in registry.active():
         registry.attempt(record, "register_settings", _validate_plugin_settings, record, registry, settings)
 
@@ -64,7 +57,6 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
     if model is _NoSettings:
         model, values = None, None
     if record.reused and (values, mount) != (record.settings, record.mount):
-        record.stop_reusing()
         reinstantiate(record, registry)
     record.settings_model, record.settings, record.mount = model, values, mount
 
@@ -72,31 +64,19 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
 def set_contexts(
     registry: Registry,
     *,
-    data_root: Path,
     logger: structlog.stdlib.BoundLogger,
     rate_limits: RateLimits,
-    view: HostServices,
-    dev: bool,
     trusted: Collection[str],
-    audits: Audit,
+    **common: Any,
 ) -> None:
-    """Set the context of each plugin. A reused one keeps its own."""
+    """Set the context of each plugin, with `common` fields. A reused one keeps its own."""
     for record in registry.active():
         is_trusted = record.name in trusted
-        if not record.reused:
-            record.context = PluginContext(
-                plugin=record.name,
-                settings=record.settings,
-                dev=dev,
-                logger=logger.bind(plugin=record.name),
-                data_root=data_root,
-                services=view,
-                trusted=is_trusted,
-                rate_limits=rate_limits,
-                audits=audits,
-            )
-        elif record.context.rate_limits is not rate_limits or record.context.trusted is not is_trusted:
+        if record.reused:
             _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
+            continue
+        own = {"plugin": record.name, "settings": record.settings, "logger": logger.bind(plugin=record.name)}
+        record.context = PluginContext(**own, **common, rate_limits=rate_limits, trusted=is_trusted)
 
 
 def declare_stores(registry: Registry) -> None:
@@ -109,14 +89,15 @@ def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None
     for record in registry.active():
         offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
-        if not (record.reused and usable == record.context.stores):
+        if usable != record.context.stores:
             _update_context(registry, record, stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
     """Find the authenticator, and set it in all plugins' contexts."""
 
-    def process(record: PluginRecord, authenticator: object) -> None:
+    def process(record: PluginRecord) -> None:
+        authenticator = registry.call(record, "register_authenticator")
         if authenticator is not None and not callable(authenticator):
             raise PluginError(f"it returned {authenticator!r}", "Return a callable that takes a request.")
         require_sync(authenticator, "the authenticator")
@@ -129,20 +110,17 @@ def declare_authenticator(registry: Registry) -> None:
         registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for record in registry.active():
-        if not (record.reused and record.context.authenticator is authenticator):
-            _update_context(registry, record, authenticator=authenticator)
+        _update_context(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
     """Remove the authenticator from all contexts if its plugin has failed since.
 
-    Returns:
-        Whether it was removed: then the plugins that had it must declare again.
+    If it returns True, the plugins that had it must declare again.
     """
-    active = registry.active()
-    holders = [record for record in active if record.context.authenticator is not None]
-    if any(each.authenticator is record.context.authenticator for record in holders for each in active):
+    if any(record.authenticator is not None for record in registry.active()):
         return False
+    holders = [record for record in registry.active() if record.context.authenticator is not None]
     for record in holders:
         _update_context(registry, record, has_declared=True, authenticator=None)
     return bool(holders)
@@ -155,8 +133,8 @@ def declare(registry: Registry) -> None:
 
 
 def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
-    def process(record: PluginRecord, declared: object) -> None:
-        items: tuple[Any, ...] = require_items(kind, declared)
+    def process(record: PluginRecord) -> None:
+        items: tuple[Any, ...] = require_items(kind, registry.call(record, hook))
         for item in items:
             check(item)
             require_idempotency_store(item, record.name, record.context.stores)
@@ -166,40 +144,29 @@ def _collect(registry: Registry, hook: str, attribute: str, kind: type) -> None:
 
 
 def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
-    """Return the items that a hook returned, as a tuple.
-
-    Raises:
-        PluginError: It is not iterable, or an item is of another type.
-    """
+    """Return the items that a hook returned. Refuse what is not iterable, and an item of another type."""
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    items_of_kind = []
+    items = []
     for item in declared:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-        items_of_kind.append(item)
-    return tuple(items_of_kind)
+        items.append(item)
+    return tuple(items)
 
 
-def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord, Any], None]) -> None:
-    """Call a hook of each plugin that has it and is not reused, and process the result.
-
-    An exception of either fails the plugin.
-    """
-
-    def call_and_process(record: PluginRecord) -> None:
-        process(record, registry.call(record, hook))
-
+def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord], None]) -> None:
+    """Let `process` call a hook of each plugin that has it and is not reused, and process the result."""
     for record in registry.active():
         if hook in record.hooks and not record.reused:
-            registry.attempt(record, hook, call_and_process, record)
+            registry.attempt(record, hook, process, record)
 
 
 def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
     """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
+    if all(getattr(record.context, name) is value for name, value in changes.items()):
+        return
     if record.reused or has_declared:
-        if record.reused:
-            record.stop_reusing()
         changes |= {"announcements": [], "logins": {}}
         registry.attempt(record, "import", reinstantiate, record, registry)
     record.context = replace(record.context, **changes)

@@ -40,17 +40,11 @@ class PluginRecord:
 
     Attributes:
         installed: The plugin as discovered.
-        state: Its state.
         reused: Whether it has the same objects as in the previous generation.
         failure: Why it does not serve. None if it serves or is disabled.
         trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
-        hooks: The names of the hooks that it implements.
-        settings_model: The model of its settings, or None.
-        settings: Its validated settings.
         mount: The part of its settings that the host reads: site and body limit.
-        context: The context for its hooks.
-        declared: Its declarations.
         authenticator: The authenticator that it offers, or None.
         seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
@@ -83,11 +77,6 @@ class PluginRecord:
     def site_of(self, group: RouteGroup) -> str:
         """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
-
-    def stop_reusing(self) -> None:
-        """Mark it as not reused: its hooks are called again, so earlier troubles and times are dropped."""
-        self.reused = False
-        self.trouble, self.seconds = [], {}
 
 
 class Registry:
@@ -148,11 +137,7 @@ class Registry:
     def attempt(self, record: PluginRecord, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function that runs a plugin's code. An exception or a time-out fails only this plugin.
 
-        Returns:
-            The function's result, or None if it failed.
-
-        Raises:
-            Interrupted: The host is stopping, so no plugin fails.
+        It then returns None. Once the host is stopping, it raises `Interrupted`, and no plugin fails.
         """
         if record.state is not State.ACTIVE:
             return None
@@ -162,22 +147,14 @@ class Registry:
         return result
 
     def call(self, record: PluginRecord, hook: str) -> Any:
-        """Call one plugin's implementation of a hook.
-
-        Returns:
-            The result, or None if it does not implement the hook.
-        """
+        """Return the result of one plugin's implementation of a hook, or None if it has none."""
         arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
         others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
         results = self.manager.subset_hook_caller(hook, others)(**arguments)
         return results[0] if results else None
 
     def notify(self, record: PluginRecord, hook: str) -> Failure | None:
-        """Call a hook of a plugin that serves. A failure is recorded as trouble, and the plugin serves on.
-
-        Returns:
-            The failure, or None.
-        """
+        """Call a hook of a plugin that serves. A failure is recorded as trouble and returned; the plugin serves on."""
         _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
             failure = with_advice(failure, record.installed)
@@ -200,9 +177,7 @@ class Registry:
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
-        for record in self.records:
-            if record.state is not State.ACTIVE:
-                continue
+        for record in self.active():
             required = (self.get(name) for name in record.installed.requires)
             missing = next((each for each in required if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:

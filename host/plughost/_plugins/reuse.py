@@ -36,31 +36,24 @@ def reuse_unchanged(
 ) -> Callable[[], None]:
     """Reuse unchanged plugins. Unload the code of changed distributions, and of those that import them.
 
-    Returns:
-        A function that puts the unloaded modules back, if the next generation is refused.
+    The function returned puts the unloaded modules back, if the next generation is refused.
     """
-    keys = {key for record in registry.active() for key in record.installed.closure}
-    outdated = _outdated(environment.snapshots(keys), imported, environment.shared)
+    outdated = _outdated(environment, imported_snapshots(registry, environment), imported)
     for record in registry.active():
         previous = running.get(record.name)
         if previous is None or previous.state is not State.ACTIVE or record.installed.closure & outdated:
             continue
         if previous.installed.distribution == record.installed.distribution:
             registry.reuse(record, previous)
-    now = environment.snapshots(outdated)
-    return unload([each for key in outdated for each in (imported.get(key), now.get(key)) if each is not None])
+    return unload([*environment.snapshots(outdated).values(), *(imported[key] for key in outdated & imported.keys())])
 
 
 def imported_snapshots(registry: Registry, environment: Environment) -> dict[str, Snapshot]:
-    """Return snapshots of the distributions that a generation imports, and of the host's own.
+    """Return snapshots of the distributions that a generation is about to import, and of the host's own.
 
     Take them before the import: the next reload then imports what was saved meanwhile.
     """
-    keys = set(environment.shared)
-    for record in registry:
-        if record.state is not State.DISABLED and record.installed.problem is None and record.installed.unmet is None:
-            keys |= record.installed.closure
-    return environment.snapshots(keys)
+    return environment.snapshots(environment.shared.union(*(each.installed.closure for each in registry.active())))
 
 
 def unload_removed(previous: Mapping[str, Snapshot], after: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
@@ -78,27 +71,29 @@ def _changed(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]) -> s
     return {key for key, each in now.items() if key in imported and imported[key].fingerprint != each.fingerprint}
 
 
-def _outdated(now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot], shared: Collection[str]) -> frozenset[str]:
+def _outdated(
+    environment: Environment, now: Mapping[str, Snapshot], imported: Mapping[str, Snapshot]
+) -> frozenset[str]:
     """Return the changed distributions, and all that require or import them, directly or indirectly.
 
     Imports count, too, since authors forget to declare requirements.
     """
-    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-    modules_by_owner = {
-        key: [(name, module) for name, module in modules if each.owns(module)]
+    modules = {name: module for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)}
+    own_modules = {
+        key: {name: module for name, module in modules.items() if each.owns(module)}
         for key, each in imported.items()
-        if key not in shared
+        if key not in environment.shared
     }
     outdated: set[str] = set()
     new = _changed(now, imported)
     while new:
         outdated |= new
-        names = {name for key in outdated for name, _ in modules_by_owner.get(key, ())}
-        requiring = {key for key, each in now.items() if each.requires & outdated}
+        names = {name for key in outdated for name in own_modules.get(key, ())}
+        requiring = environment.dependents(outdated).keys() & now.keys()
         importing = {
             key
-            for key in modules_by_owner.keys() - outdated
-            if any(_module_imports(each, names) for _, each in modules_by_owner[key])
+            for key in own_modules.keys() - outdated
+            if any(_module_imports(each, names) for each in own_modules[key].values())
         }
         new = (requiring | importing) - outdated
     return frozenset(outdated)

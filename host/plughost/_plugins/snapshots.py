@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from plughost._plugins.metadata import record_of, version_of
+from plughost._plugins.metadata import record_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,9 +32,6 @@ class Snapshot:
     """An installed distribution, as it was on disk at one moment.
 
     Attributes:
-        name: The distribution's name.
-        version: Its version.
-        requires: Normalised names of the distributions that it requires.
         fingerprint: A hash of the state of all its files.
         files: The absolute paths of its Python files.
         root: The project folder of an editable install, or None.
@@ -45,7 +42,6 @@ class Snapshot:
 
     name: str
     version: str
-    requires: frozenset[str]
     fingerprint: str
     files: frozenset[str]
     root: str | None
@@ -65,27 +61,22 @@ class Snapshot:
         return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
-        return (
-            self.root is not None and _is_below(path, self.root) and not any(_is_below(path, f) for f in self.foreign)
-        )
+        is_below_root = self.root is not None and _is_below(path, self.root)
+        return is_below_root and not any(_is_below(path, folder) for folder in self.foreign)
 
 
-def take_snapshot(
-    distribution: InstalledDistribution, requires: Collection[str], code_folders: Collection[str]
-) -> Snapshot:
+def take_snapshot(distribution: InstalledDistribution, code_folders: Collection[str]) -> Snapshot:
     """Return the snapshot of a distribution. Folders of installed code below its project do not belong to it."""
-    record = distribution.read_text("RECORD") or ""
     paths = [row[0] for row in record_of(distribution)] or [str(path) for path in distribution.files or ()]
     root = editable_root(distribution)
     foreign = tuple(sorted(each for each in code_folders if root is not None and _is_below(each, root)))
     sources = tuple(file_states(root, foreign)) if root is not None else ()
-    version = version_of(distribution)
     folder = distribution.locate_file("") if paths else ""
+    state = "\n".join([distribution.version, distribution.read_text("RECORD") or "", *sources])
     return Snapshot(
         name=distribution.metadata["Name"],
-        version=version,
-        requires=frozenset(requires),
-        fingerprint=hashlib.sha256("\n".join([version, record, *sources]).encode(errors="surrogateescape")).hexdigest(),
+        version=distribution.version,
+        fingerprint=hashlib.sha256(state.encode(errors="surrogateescape")).hexdigest(),
         files=frozenset(f"{folder}/{path}" for path in paths if path.endswith(".py")),
         root=root,
         sources=sources,
@@ -104,10 +95,8 @@ def refresh_caches() -> None:
 def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
     """Remove the modules of some distributions from `sys.modules`, so that they are imported afresh.
 
-    Requests in flight and the running generation go on with the old modules.
-
-    Returns:
-        A function that puts the old modules back, in place of those imported since.
+    Requests in flight and the running generation go on with the old modules. The function returned puts them back, in
+    place of those imported since.
     """
     modules = list(sys.modules.items())
     found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}

@@ -37,11 +37,7 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 
 
 def check(declared: Any) -> None:
-    """Check a single declaration.
-
-    Raises:
-        PluginError: It can't be mounted. The message names it.
-    """
+    """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
     type_error = type_problem(declared)
     _require(type_error is None, f"{where}: {type_error}")
@@ -94,13 +90,8 @@ def _(observer: Observer, where: str) -> None:
 
 
 @_check.register
-def _(health: Check, where: str) -> None:
-    _require_function(health, "check", where)
-
-
-@_check.register
-def _(page: Page, where: str) -> None:
-    _require_function(page, "render", where)
+def _(declared: Check | Page, where: str) -> None:
+    _require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
@@ -301,11 +292,7 @@ def _require_site(site: object, where: str) -> None:
 
 
 def require_sync(function: object, where: str) -> None:
-    """Refuse an async function: it would return before anything in it has run.
-
-    Raises:
-        PluginError: It is async.
-    """
+    """Refuse an async function: it would return before anything in it has run."""
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     _require(
         not is_async,
@@ -314,11 +301,7 @@ def require_sync(function: object, where: str) -> None:
 
 
 def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:
-    """Refuse a group with idempotent operations if there is no store for their responses.
-
-    Raises:
-        PluginError: The plugin lacks the store.
-    """
+    """Refuse a group with idempotent operations if there is no store for their responses."""
     if isinstance(declared, RouteGroup) and store_of(plugin) not in stores:
         operations = [operation for route in declared.routes for operation in route.operations.values()]
         _require(

@@ -13,9 +13,9 @@ from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
+from plughost._plugins.not_installed import single_files
 from plughost._plugins.pth_files import PthFiles
 from plughost._plugins.registry import PluginRecord, Registry, State
-from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_of, audit_warnings
 from plughost._runtime.optional import library_problems
 from plughost._runtime.sites import exposed_addresses
@@ -193,7 +193,7 @@ def build(
         data_root=settings.data_dir,
         logger=logger,
         rate_limits=rate_limits,
-        view=view,
+        services=view,
         dev=dev,
         trusted=settings.host.trusted,
         audits=audit_of(settings, logger),

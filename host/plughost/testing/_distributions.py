@@ -5,46 +5,16 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import falcon
 
 from plughost._api.declarations import Principal
 from plughost._api.hookspecs import hookimpl
-from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost._plugins.not_installed import MemoryDistribution
 
 if TYPE_CHECKING:
-    import os
-
     from plughost.http import Request
-
-
-class _EntryPoint(metadata.EntryPoint):
-    """An entry point of an object in this process."""
-
-    def load(self) -> Any:
-        loaded = vars(self)["plugin"]
-        if isinstance(loaded, BaseException):
-            raise loaded
-        return loaded
-
-
-class _Distribution(metadata.Distribution):
-    """A distribution that exists only in memory."""
-
-    def __init__(self, text: str, points: metadata.EntryPoints) -> None:
-        self._text = text
-        self._points = points
-
-    @property
-    def entry_points(self) -> metadata.EntryPoints:
-        return self._points
-
-    def read_text(self, filename: str) -> str | None:
-        return self._text if filename == "METADATA" else None
-
-    def locate_file(self, path: str | os.PathLike[str]) -> Any:
-        raise FileNotFoundError(path)
 
 
 def plugin_distribution(
@@ -64,11 +34,15 @@ def plugin_distribution(
         requires: The distribution's requirements, in pip's syntax.
         distribution: The distribution's name. By default the plugin's, prefixed with `plughost-`.
     """
-    point = _EntryPoint(name, "in_memory:plugin", ENTRY_POINT_GROUP)
-    vars(point)["plugin"] = plugin
+
+    def load() -> object:
+        if isinstance(plugin, BaseException):
+            raise plugin
+        return plugin
+
     lines = ["Metadata-Version: 2.1", f"Name: {distribution or f'plughost-{name}'}", f"Version: {version}"]
     lines += [f"Requires-Dist: {requirement}" for requirement in requires]
-    return _Distribution("\n".join(lines) + "\n", metadata.EntryPoints([point]))
+    return MemoryDistribution("\n".join(lines), name, "in_memory:plugin", load)
 
 
 class Tokens:

@@ -41,31 +41,24 @@ _TRANSPORT_OPTIONS: Final = frozenset({"verify", "cert", "http1", "http2", "limi
 
 
 class ManualClock(Clock):
-    """A clock that stands still until it is advanced."""
+    """A clock that stands still until its `elapsed` seconds are changed."""
 
-    def __init__(self, now: datetime) -> None:
-        """Start at a time with a time zone."""
-        if now.tzinfo is None:
-            message = f"a clock is set to a time with a time zone, and {now.isoformat()} has none; add tzinfo=UTC"
-            raise ValueError(message)
-        self._start = now.astimezone(UTC)
-        self._elapsed = 0.0
+    def __init__(self, start: datetime) -> None:
+        if start.tzinfo is None:
+            raise ValueError(
+                f"a clock is set to a time with a time zone, and {start.isoformat()} has none; add tzinfo=UTC"
+            )
+        self._start = start.astimezone(UTC)
+        self.elapsed = 0.0
 
     def now(self) -> datetime:
-        """Return the start time plus the seconds it was advanced."""
-        return self._start + timedelta(seconds=self._elapsed)
+        return self._start + timedelta(seconds=self.elapsed)
 
     def monotonic(self) -> float:
-        """Return the seconds it was advanced."""
-        return self._elapsed
+        return self.elapsed
 
     def wait_timeout(self, seconds: float) -> float | None:
-        """Return None: nothing happens until it is advanced."""
         return None
-
-    def advance(self, seconds: float) -> None:
-        """Let some seconds pass."""
-        self._elapsed += seconds
 
 
 class RunningHost:
@@ -116,7 +109,7 @@ class RunningHost:
         """
         clock = self.host.clock
         assert isinstance(clock, ManualClock), "give running_host the time `now` that its clock is to show first"
-        clock.advance(seconds)
+        clock.elapsed += seconds
         self.host.jobs.wake()
 
     def store(self, name: str) -> OpenStore[Any]:
@@ -242,19 +235,17 @@ class _ConnectionPerThread(httpx.BaseTransport):
 
     def __init__(self, **options: Any) -> None:
         self._options = options
-        self._local = threading.local()
-        self._made: list[httpx.HTTPTransport] = []
+        self._transports: dict[int, httpx.HTTPTransport] = {}  # by thread
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        transport: httpx.HTTPTransport | None = getattr(self._local, "transport", None)
-        if transport is None:
-            transport = self._local.transport = httpx.HTTPTransport(**self._options)
-            self._made.append(transport)
-        return transport.handle_request(request)
+        thread = threading.get_ident()
+        if thread not in self._transports:
+            self._transports[thread] = httpx.HTTPTransport(**self._options)
+        return self._transports[thread].handle_request(request)
 
     def close(self) -> None:
-        while self._made:
-            self._made.pop().close()
+        while self._transports:
+            self._transports.popitem()[1].close()
 
 
 def _skipped(environment: Environment, wanted: Collection[str]) -> set[str]:

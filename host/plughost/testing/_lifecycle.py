@@ -1,4 +1,4 @@
-"""Part of the conformance suite: a plugin survives reloads, and leaves nothing behind when it is removed."""
+"""Part of the conformance suite: a plugin survives reloads and upgrades, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Collection
+import zipfile
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import httpx
+import pytest
 
 from plughost.http._events import MEDIA_TYPE
-from plughost.testing._hosts import certificate
-from plughost.testing._operations import Suite, operation_calls
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-    import pytest
+from plughost.testing._databases import store_settings
+from plughost.testing._hosts import RunningHost, certificate, running_host
+from plughost.testing._operations import OperationCall, Suite, operation_calls, remove_modules
 
 T = TypeVar("T")
 
@@ -33,7 +31,9 @@ _DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 class LifecycleTests(Suite):
-    """Tests of reloads and drains, and of what is left afterwards."""
+    """Tests of reloads, upgrades and drains, and of what is left afterwards."""
+
+    earlier: ClassVar[Path | None]
 
     def test_it_serves_on_after_a_reload_and_leaves_no_thread(self) -> None:
         """The host reloads with the plugin and stops; then no thread of the plugin is left."""
@@ -90,21 +90,48 @@ class LifecycleTests(Suite):
 
     def test_its_modules_can_be_replaced(self) -> None:
         """When a host imports its modules afresh, as in an upgrade, nothing holds the old ones."""
-        earlier = _remove_modules(self.package)
         path = list(sys.path)
-        try:
+        with self.fresh_modules():
             with self.serving():
                 pass
-            fresh = [(name, weakref.ref(module)) for name, module in _remove_modules(self.package).items()]
-        finally:
+            fresh = [(name, weakref.ref(module)) for name, module in remove_modules(self.package).items()]
             added = [each for each in sys.path if each not in path]
-            sys.path[:] = path
-            sys.modules.update(earlier)
         assert not added, f"{self.plugin} leaves {', '.join(added)} in sys.path"
         kept = _eventually(lambda: sorted(name for name, module in fresh if module() is not None))
         assert not kept, (
             f"{self.plugin} leaves the modules {', '.join(kept)} held after an upgrade: undo it in `stopping`"
         )
+
+    @pytest.mark.parametrize("dialect", ["sqlite", "postgresql"])
+    def test_it_takes_over_from_an_earlier_version(self, dialect: str, tmp_path: Path) -> None:
+        """A host with the earlier version and its rows reloads to this version, and serves those rows."""
+        if self.earlier is None:
+            pytest.skip("no upgrade is tested: conformance(earlier=...) takes the wheel of a published version")
+        with zipfile.ZipFile(self.earlier) as wheel:
+            wheel.extractall(tmp_path / "earlier")
+        with store_settings(dialect) as stores, self.fresh_modules():
+            sys.path.insert(0, str(tmp_path / "earlier"))
+            options = {"settings": {**self.settings, **stores}, "strict": True, "data_dir": tmp_path / "data"}
+            fault = self._upgrade(str(tmp_path / "earlier"), options)
+        assert not fault, f"{self.plugin} can't take over from {self.earlier.name}: {fault}"
+
+    def _upgrade(self, earlier: str, options: dict[str, Any]) -> str:
+        """Return the fault of an upgrade from a folder on `sys.path` to the installed version, or an empty text."""
+        with running_host([self.plugin], **options) as host:
+            for call in operation_calls(host, self.plugin):
+                for body in call.operation.examples.values():
+                    _status(host, call, json=body)
+            before = _read_statuses(host, self.plugin)
+            sys.path.remove(earlier)
+            report = host.host.reload()
+            if not report.ok:
+                reasons = [*report.problems, *(reason for _, reason in (*report.failed, *report.blocked))]
+                return f"the reload fails: {'; '.join(reasons)}"
+            if fault := _regression(before, _read_statuses(host, self.plugin)):
+                return f"after the reload {fault}"
+        with running_host([self.plugin], **options) as host:
+            fault = _regression(before, _read_statuses(host, self.plugin))
+            return f"after a restart {fault}" if fault else ""
 
     def _serve_once(self, data_dir: Path) -> None:
         """Run a host and call each operation that reads, since much is opened only then."""
@@ -150,7 +177,23 @@ def _open_files() -> set[tuple[str, str]]:
     return found
 
 
-def _remove_modules(package: str) -> dict[str, ModuleType]:
-    """Remove a package's modules from `sys.modules`, and return them."""
-    names = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
-    return {name: sys.modules.pop(name) for name in names}
+def _status(host: RunningHost, call: OperationCall, **sent: Any) -> int:
+    with host.client(call.site) as client:
+        return client.request(call.method, call.path, **sent).status_code
+
+
+def _read_statuses(host: RunningHost, plugin: str) -> dict[str, int]:
+    """Return the status of each operation that reads."""
+    return {
+        call.label: _status(host, call)
+        for call in operation_calls(host, plugin)
+        if call.method == "GET" and not call.streams_events
+    }
+
+
+def _regression(before: Mapping[str, int], now: Mapping[str, int]) -> str:
+    """Return which operation now fails, or no longer finds what it found. Empty if none does."""
+    for label, status in now.items():
+        if status >= 500 or (before.get(label, 0) < 300 <= status and label in before):
+            return f"{label} answers {status}; before, it was {before.get(label, 'not there')}"
+    return ""

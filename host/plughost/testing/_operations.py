@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from plughost.http._json.body import DEFAULT_BODY_LIMIT
 from plughost.testing._hosts import RunningHost, running_host
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from plughost import Operation, RouteGroup
 
 Prepare = Callable[[RunningHost, httpx.Client], None]
@@ -45,11 +48,6 @@ class OperationCall:
     def label(self) -> str:
         """Its name in messages."""
         return f"{self.method} {self.path}"
-
-    @property
-    def error_type(self) -> str:
-        """The media type of its errors."""
-        return self.group.errors.media_type.partition(";")[0]
 
     @property
     def denials(self) -> frozenset[int]:
@@ -89,6 +87,17 @@ class Suite:
         """The package that has the plugin's hooks."""
         (point,) = metadata.entry_points(group=ENTRY_POINT_GROUP, name=self.plugin)
         return point.module.partition(".")[0]
+
+    @contextmanager
+    def fresh_modules(self) -> Iterator[None]:
+        """Remove the plugin's modules for the length of a block, so that it imports them afresh; restore `sys.path`."""
+        earlier, path = remove_modules(self.package), list(sys.path)
+        try:
+            yield
+        finally:
+            remove_modules(self.package)
+            sys.modules.update(earlier)
+            sys.path[:] = path
 
     @contextmanager
     def serving(self, *beside: str, **options: Any) -> Iterator[RunningHost]:
@@ -132,3 +141,9 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
         for route in group.routes
         for method, operation in route.operations.items()
     ]
+
+
+def remove_modules(package: str) -> dict[str, ModuleType]:
+    """Remove a package's modules from `sys.modules`, and return them."""
+    names = [name for name in sys.modules if name == package or name.startswith(f"{package}.")]
+    return {name: sys.modules.pop(name) for name in names}
