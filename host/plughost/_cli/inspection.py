@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,12 +21,10 @@ from plughost._cli.options import (
     host_options,
     is_wide,
     json_option,
-    plain_table,
     preview_generation,
     print_json,
-    print_table,
+    print_rows,
     say,
-    say_omitted,
     state_text,
 )
 from plughost._plugins.environment import Environment
@@ -74,16 +73,9 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
     elif not entries:
         say("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
     else:
-        names = ("plugin", "distribution", "version", "state", "site")
-        out = console()
-        wide = is_wide(out)
-        table = plain_table(*names, *(["hooks"] if wide else []), no_wrap=names)
-        for entry in entries:
-            found, hooks = entry.installed, " ".join(hook.removeprefix("register_") for hook in entry.hooks)
-            row = (entry.name, found.distribution, found.version, state_text(entry.state), " ".join(entry.sites))
-            table.add_row(*row, *([hooks] if wide else []))
-        print_table(out, table)
-        say_omitted(out, "hooks", wide=wide)
+        names = ("plugin", "distribution", "version", "state", "site", "hooks")
+        rows = [_plugin_row(entry) for entry in entries]
+        print_rows(console(), names, rows, wide=["hooks"], omitted="hooks")
         for entry in entries:
             if entry.failure is not None:
                 say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
@@ -107,16 +99,10 @@ def routes(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         say("No route is mounted.")
     else:
         out = console()
-        wide = is_wide(out)
-        names = ("site", "methods", "path", "plugin")
-        table = plain_table(*names, *(["versions", "does"] if wide else []), no_wrap=names)
-        for row in rows:
-            summaries = row["operations"] if wide else {" ".join(row["operations"]): ""}
-            for method, summary in summaries.items():
-                more = (" ".join(row["versions"]), summary) if wide else ()
-                table.add_row(row["site"], method, row["path"], row["plugin"], *more)
-        print_table(out, table)
-        say_omitted(out, "the versions, and a summary of each method", wide=wide)
+        names = ("site", "methods", "path", "plugin", "versions", "does")
+        omitted = "the versions, and a summary of each method"
+        cells = [row for each in rows for row in _route_rows(each, by_method=is_wide(out))]
+        print_rows(out, names, cells, wide=["versions", "does"], omitted=omitted)
 
 
 @click.command("settings")
@@ -165,22 +151,15 @@ def init(file: Path) -> None:
     """
     text = "\n".join([_HEADER, *_settings_lines(preview_generation(default_settings()).setting_values()), ""])
     try:
-        _write_new(file, text)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
     except FileExistsError:
         raise click.ClickException(f"{file} already exists. Name another file, or move it away.") from None
     except OSError as error:
+        with suppress(OSError):  # not even an empty file could be created
+            file.unlink()
         raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
     say(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
-
-
-def _write_new(file: Path, text: str) -> None:
-    with file.open("x", encoding="utf-8") as opened:
-        try:
-            opened.write(text)
-            opened.flush()
-        except OSError:
-            file.unlink()
-            raise
 
 
 def _is_wanted(key: str, keys: Collection[str]) -> bool:
@@ -228,6 +207,12 @@ def _plugin_as_plain(entry: PluginRecord) -> dict[str, Any]:
     }
 
 
+def _plugin_row(entry: PluginRecord) -> tuple[str | Text, ...]:
+    found, hooks = entry.installed, [hook.removeprefix("register_") for hook in entry.hooks]
+    state, sites = state_text(entry.state), " ".join(entry.sites)
+    return entry.name, found.distribution, found.version, state, sites, " ".join(hooks)
+
+
 def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
     for site, assembly in generation.sites.items():
         for mounted in assembly.groups:
@@ -239,6 +224,12 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
                     "versions": list(mounted.group.versions),
                     "operations": {method: each.summary for method, each in route.operations.items()},
                 }
+
+
+def _route_rows(route: dict[str, Any], *, by_method: bool) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each method of a route, or one for all of them."""
+    for method, summary in route["operations"].items() if by_method else [(" ".join(route["operations"]), "")]:
+        yield route["site"], method, route["path"], route["plugin"], " ".join(route["versions"]), summary
 
 
 def _toml(value: Any) -> str:

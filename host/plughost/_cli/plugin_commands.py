@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ import click
 from plughost._api.errors import PluginError
 from plughost._cli.options import (
     config_file_option,
-    group_config,
     group_config_option,
     load_settings,
     settings_or_defaults,
@@ -49,7 +48,7 @@ def names_with_commands(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
     disabled = settings_or_defaults().host.disabled
     enabled = [each.name for each in _installed_plugins(ctx) if each.name not in disabled]
-    return [name for name in enabled if not isinstance(find(ctx, name), _UnavailableCommand)]
+    return [name for name in enabled if (command := find(ctx, name)) is not None and not command.hidden]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
@@ -71,7 +70,7 @@ def find_alias(ctx: click.Context, name: str) -> click.Command | None:
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _UnavailableCommand(name, f"{cause}. Install it from the same source as {HOST}.")
+    return _unavailable_command(name, f"{cause}. Install it from the same source as {HOST}.")
 
 
 def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:
@@ -112,7 +111,7 @@ def _build_command(name: str, found: Collection[InstalledPlugin]) -> click.Comma
     registry, entry = _load_with_required(name, found)
     commands = commands_of(registry, entry)
     if entry.failure is not None or not commands:
-        return _UnavailableCommand(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
+        return _unavailable_command(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
     if [command.name for command in commands] == [name]:
         return _with_config(name, commands[0])
     return _build_group(name, commands)
@@ -136,20 +135,16 @@ def _build_group(name: str, commands: Collection[click.Command]) -> click.Group:
 
 def _with_config(name: str, command: click.Command) -> click.Command:
     """Return a copy of a command or group that takes `--config` and gets the plugin's context."""
-
-    def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
-        if not ctx.resilient_parsing:
-            ctx.obj = _make_context(name, config or group_config())
-
     wrapped = with_full_help(copy.copy(command))
     if isinstance(wrapped, click.Group):
         wrapped.commands = {key: _with_config(name, each) for key, each in wrapped.commands.items()}
         return wrapped
     wrapped.params = [*command.params]
-    return config_file_option(expose_value=False, callback=give_context)(wrapped)
+    return config_file_option(partial(_set_context, name))(wrapped)
 
 
-def _make_context(name: str, config: Path | None) -> Any:
+def _set_context(name: str, config: Path | None) -> None:
+    """Give a plugin's context to its command, as click's object."""
     settings = load_settings(config)
     registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
@@ -172,7 +167,7 @@ def _make_context(name: str, config: Path | None) -> Any:
         entry.context = replace(entry.context, stores=_LazyStores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
-    return entry.context
+    click.get_current_context().obj = entry.context
 
 
 class _CommandHost(Host):
@@ -217,13 +212,11 @@ class _LazyStores(Mapping[str, Any]):
         return stores
 
 
-class _UnavailableCommand(click.Command):
-    """A command that fails with the reason why it is unavailable, whatever its arguments are."""
+def _unavailable_command(name: str, message: str) -> click.Command:
+    """Return a hidden command that fails with the reason why it is unavailable, whatever its arguments are."""
 
-    def __init__(self, name: str, message: str) -> None:
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-        super().__init__(name, hidden=True, context_settings=settings)
-        self._message = message
+    def fail() -> None:
+        raise click.ClickException(message)
 
-    def invoke(self, ctx: click.Context) -> None:
-        raise click.ClickException(self._message)
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=fail, hidden=True, context_settings=settings)

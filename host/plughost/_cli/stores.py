@@ -16,19 +16,17 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     Group,
     as_click_error,
+    config_file,
     config_option,
     console,
-    group_config,
     group_config_option,
     is_wide,
     json_option,
     load_settings,
-    plain_table,
     preview_generation,
     print_json,
-    print_table,
+    print_rows,
     say,
-    say_omitted,
     spinner,
 )
 from plughost._runtime.audit import command_audit
@@ -58,7 +56,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    stores = _prepare_stores(load_settings(group_config()))
+    stores = _prepare_stores(load_settings(config_file(ctx)))
     found = _collect_statistics(stores.values())
     if as_json:
         print_json([asdict(each) for each in found])
@@ -176,22 +174,22 @@ def _collect_statistics(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
 
 def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
     """Print statistics as a table."""
-    wide = is_wide(out)
-    names = ("store", *(("plugin", "database") if wide else ()), "schema", "rows", "size")
-    table = plain_table(*names, *(["place"] if wide else []), no_wrap=names)
-    for each in found:
-        table.add_row(
+    if is_wide(out):
+        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
+    names = ("store", "plugin", "database", "schema", "rows", "size", "place")
+    rows = [
+        (
             each.store,
-            *([each.plugin, each.dialect] if wide else []),
+            each.plugin,
+            each.dialect,
             "?" if each.trouble else _schema(each),
             "\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-",
             decimal(each.size),
-            *([each.place] if wide else []),
+            each.place,
         )
-    if wide:
-        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
-    print_table(out, table)
-    say_omitted(out, "plugin, database and place", wide=wide)
+        for each in found
+    ]
+    print_rows(out, names, rows, wide=["plugin", "database", "place"], omitted="plugin, database and place")
 
 
 def _schema(found: Statistics) -> str:

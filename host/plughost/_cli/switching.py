@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.completing import plugin_names
-from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, console, json_option, print_json, say
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    CommandT,
+    as_click_error,
+    config_option,
+    console,
+    json_option,
+    print_json,
+    say,
+)
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
@@ -25,7 +34,7 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-def _switch_options(command: FunctionT) -> FunctionT:
+def _switch_options(command: CommandT) -> CommandT:
     """Add the argument and the options of `enable` and `disable` to a command."""
     for option in (
         config_option,
@@ -41,13 +50,14 @@ def _switch_options(command: FunctionT) -> FunctionT:
 
 @click.command()
 @_switch_options
+@as_click_error(CommandError)
 def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Disable plugins: don't import their code, but keep their data.
 
     The command adds the plugins to the list `disabled` in the settings file, and reloads the running host. Plugins that
     require a disabled one are blocked.
     """
-    with _exclusive(settings) as now:
+    with editing(settings) as now:
         found = Environment().plugins
         _refuse_unknown(names, [each.name for each in found])
         required = sorted(set(names) & set(now.host.required))
@@ -65,12 +75,13 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
 
 @click.command()
 @_switch_options
+@as_click_error(CommandError)
 def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Enable disabled plugins.
 
     The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
-    with _exclusive(settings) as now:
+    with editing(settings) as now:
         found = Environment().plugins
         _refuse_unknown(names, [*(each.name for each in found), *now.host.disabled])
         disabled = [name for name in now.host.disabled if name not in names]
@@ -82,16 +93,6 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
                     f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
                 ]
         _switch(now, "enable", disabled, lines, (), **options)
-
-
-@contextmanager
-def _exclusive(settings: Settings) -> Iterator[Settings]:
-    """Let no other command edit the settings meanwhile. See `editing`."""
-    try:
-        with editing(settings) as now:
-            yield now
-    except CommandError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _switch(
