@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 def _switch_options(command: CommandT) -> CommandT:
     """Add the argument and the options of `enable` and `disable` to a command."""
     for option in (
+        as_click_error(CommandError),
         config_option,
         json_option,
         click.option("--keep", is_flag=True, help="Keep the change even if the running host refuses it."),
@@ -50,7 +51,6 @@ def _switch_options(command: CommandT) -> CommandT:
 
 @click.command()
 @_switch_options
-@as_click_error(CommandError)
 def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Disable plugins: don't import their code, but keep their data.
 
@@ -58,40 +58,40 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
     require a disabled one are blocked.
     """
     with editing(settings) as now:
-        found = Environment().plugins
-        _refuse_unknown(names, [each.name for each in found])
+        found, before = _installed(names), now.host.disabled
         required = sorted(set(names) & set(now.host.required))
         if required:
             raise click.ClickException(f"The setting required names {', '.join(required)}; remove it there first.")
-        disabled = list(dict.fromkeys([*now.host.disabled, *names]))
-        blocked = _blocked(found, disabled) - _blocked(found, now.host.disabled)
-        lines = [f"{name} is already disabled." for name in names if name in now.host.disabled]
-        lines += [f"Disabling {name}." for name in names if name not in now.host.disabled]
-        for each in [each for each in found if each.name in blocked]:
-            needed = " and ".join(other for other in each.requires if other in disabled)
-            lines.append(f"{each.name} requires {needed}, and is blocked.")
+        disabled = list(dict.fromkeys([*before, *names]))
+        lines = [f"{name} is already disabled." for name in names if name in before]
+        lines += [f"Disabling {name}." for name in names if name not in before]
+        blocked = {
+            each.name: [other for other in each.requires if other in disabled]
+            for each in found
+            if each.name not in disabled and {*each.requires} & {*disabled} and not {*each.requires} & {*before}
+        }
+        lines += [f"{name} requires {' and '.join(needed)}, and is blocked." for name, needed in blocked.items()]
         _switch(now, "disable", disabled, lines, blocked, **options)
 
 
 @click.command()
 @_switch_options
-@as_click_error(CommandError)
 def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
     """Enable disabled plugins.
 
     The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
     with editing(settings) as now:
-        found = Environment().plugins
-        _refuse_unknown(names, [*(each.name for each in found), *now.host.disabled])
-        disabled = [name for name in now.host.disabled if name not in names]
-        lines = [f"{name} is not disabled." for name in names if name not in now.host.disabled]
-        lines += [f"Enabling {name}." for name in names if name in now.host.disabled]
-        for each in found:
-            if each.name in names:
-                lines += [
-                    f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
-                ]
+        found, before = _installed(names, or_among=now.host.disabled), now.host.disabled
+        disabled = [name for name in before if name not in names]
+        lines = [f"{name} is not disabled." for name in names if name not in before]
+        lines += [f"Enabling {name}." for name in names if name in before]
+        lines += [
+            f"{each.name} stays blocked: {other} is disabled."
+            for each in found
+            for other in each.requires
+            if each.name in names and other in disabled
+        ]
         _switch(now, "enable", disabled, lines, (), **options)
 
 
@@ -154,13 +154,12 @@ def _print_report(report: ReloadReport | None, file: Path, *, undone: bool) -> N
         click.secho(refusal, err=True, fg="red", bold=True)
 
 
-def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+def _installed(names: Collection[str], or_among: Collection[str] = ()) -> tuple[InstalledPlugin, ...]:
+    """Return the installed plugins. Refuse a name that is neither among them nor among the others."""
+    found = Environment().plugins
+    known = {*(each.name for each in found), *or_among}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, sorted(known), PLUGINS_LISTER)
             raise click.ClickException(f"No plugin named {name} is installed{hint}")
-
-
-def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
-    """Return the enabled plugins that require a disabled one."""
-    return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}
+    return found

@@ -143,12 +143,23 @@ def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -
     """Return the validated change, without writing it."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
-        _refuse_unchangeable(settings, models, key)
+        found = next((each for each in settings.values(models) if each.key == key), None)
+        if found is None:
+            raise CommandError(f"There is no setting {key}.")
+        if found.source.startswith(ENV_PREFIX):
+            raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
+        if MASK in str(found.value):
+            raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
         file = _file_of(settings)
         with _as_command_error(file):
             before = file.read_bytes() if settings.file is not None else None
         after = with_value((before or b"").decode("utf-8-sig"), key, value)
-        _validate(settings, models, key, after)
+        new = parse_settings(after, settings)
+        if key.startswith("plugins."):
+            plugin = key.split(".")[1]
+            new.mount_settings(plugin)
+            if (model := models.get(plugin)) is not None:
+                new.plugin_settings(plugin, type(model))
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
     return Edit(file, before, after)
@@ -156,27 +167,6 @@ def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -
 
 def _file_of(settings: Settings) -> Path:
     return (settings.file or settings.base / DEFAULT_FILE).resolve()
-
-
-def _refuse_unchangeable(settings: Settings, models: Models, key: str) -> None:
-    found = next((each for each in settings.values(models) if each.key == key), None)
-    if found is None:
-        raise CommandError(f"There is no setting {key}.")
-    if found.source.startswith(ENV_PREFIX):
-        raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
-    if MASK in str(found.value):
-        raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
-
-
-def _validate(settings: Settings, models: Models, key: str, text: str) -> None:
-    """Validate the new text of the settings file, including the plugin's table if the key is a plugin's."""
-    new = parse_settings(text, settings)
-    first, _, rest = key.partition(".")
-    if first == "plugins":
-        plugin = rest.partition(".")[0]
-        new.mount_settings(plugin)
-        if (model := models.get(plugin)) is not None:
-            new.plugin_settings(plugin, type(model))
 
 
 @contextmanager
@@ -190,8 +180,8 @@ def _as_command_error(file: Path) -> Iterator[None]:
 def _write(file: Path, content: bytes) -> None:
     """Replace the file in one step. Its mode and owner stay."""
     remove_leftovers(file)
-    if file.exists():
-        state = file.stat()
-        replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
-    else:  # readable by all: it holds no secret, and the host may run as another user
+    if not file.exists():  # readable by all: it holds no secret, and the host may run as another user
         replace_file(file, content, 0o644)
+        return
+    state = file.stat()
+    replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))

@@ -16,7 +16,15 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
-from plughost._settings.variables import ENV_PREFIX, NOT_SETTINGS, Variables, plugin_prefix, variable_names
+from plughost._settings.variables import (
+    ENV_PREFIX,
+    NOT_SETTINGS,
+    Variables,
+    leaves,
+    merge,
+    plugin_prefix,
+    variable_names,
+)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -129,12 +137,8 @@ class Settings:
         return self._validate(model, plugin, own)
 
     def _validate(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
-        variables = Variables(plugin_prefix(plugin), self.environment)
-        try:
-            return model.model_validate(_merge(table, variables.values(model)), extra="forbid")
-        except ValidationError as error:
-            problems = describe_problems(error, f"plugins.{plugin}", model, self._name, variables.source)
-            raise SettingsError(problems) from None
+        variables = Variables(model, plugin_prefix(plugin), self.environment)
+        return _validate(model, table, variables, f"plugins.{plugin}", self._name)
 
     @property
     def _name(self) -> str:
@@ -168,24 +172,30 @@ class Settings:
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
         """Yield every setting in force, including the host's part of each plugin's table. Secrets are masked."""
-        yield from self._values(self.host, "", self.raw, Variables(ENV_PREFIX, self.environment))
+        yield from self._values(self.host, "", self.raw, ENV_PREFIX)
         for name, model in plugins.items():
-            variables = Variables(plugin_prefix(name), self.environment)
             for each in (self.mount_settings(name), model):
                 if each is not None:
-                    yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), variables)
+                    yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), plugin_prefix(name))
 
-    def _values(self, model: BaseModel, prefix: str, table: Mapping[str, Any], variables: Variables) -> Iterator[Value]:
-        given = variables.values(type(model))
+    def _values(
+        self, model: BaseModel, prefix: str, table: Mapping[str, Any], variables_prefix: str
+    ) -> Iterator[Value]:
+        variables = Variables(type(model), variables_prefix, self.environment)
+        in_file = {path[:length] for path, _ in leaves(table) for length in range(len(path) + 1)}
         for path, value, info in _leaves(model):
-            source = "default"
-            if _has(given, path):
-                source = variables.source(path) or "environment"
-            elif _has(table, path):
-                source = self._name
+            source = variables.source(path) or (self._name if path in in_file else "default")
             shown = _to_json(value), _to_json(_default(info))
             example = next(iter(info.examples or ()), None)
             yield Value(prefix + ".".join(path), *shown, source, info.description or "", example)
+
+
+def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variables, name: str, place: str) -> ModelT:
+    """Validate a table, overridden by variables. Unknown keys are refused even if the model allows them."""
+    try:
+        return model.model_validate(merge(table, variables.values), extra="forbid")
+    except ValidationError as error:
+        raise SettingsError(describe_problems(error, name, model, place, variables.source)) from None
 
 
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
@@ -228,12 +238,7 @@ def parse_settings(text: str, like: Settings) -> Settings:
 def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
     tables = _normalize_tables(raw.pop("plugins", {}), file)
     place = file.name if file is not None else "settings"
-    variables = Variables(ENV_PREFIX, environment)
-    values = _merge(raw, variables.values(HostSettings))
-    try:
-        host = HostSettings.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(describe_problems(error, "", HostSettings, place, variables.source)) from None
+    host = _validate(HostSettings, raw, Variables(HostSettings, ENV_PREFIX, environment), "", place)
     return Settings(file=file, base=base, host=host, tables=tables, environment=environment, raw=raw)
 
 
@@ -280,15 +285,6 @@ def _normalize_tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any
     return {plugin: tables[name] for plugin, name in by_plugin.items()}
 
 
-def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two nested mappings. Where both set a key, `high` wins."""
-    merged = dict(low)
-    for key, value in high.items():
-        below = merged.get(key)
-        merged[key] = _merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
-
-
 def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], Any, FieldInfo]]:
     """Yield the path, the value and the field of each setting that is not a table."""
     for name, info in type(model).model_fields.items():
@@ -297,14 +293,6 @@ def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], An
             yield from _leaves(value, *above, name)
         else:
             yield (*above, name), value, info
-
-
-def _has(table: Any, path: Iterable[str]) -> bool:
-    for name in path:
-        if not isinstance(table, Mapping) or name not in table:
-            return False
-        table = table[name]
-    return True
 
 
 def _default(info: FieldInfo) -> Any:

@@ -10,14 +10,15 @@ from cryptography.hazmat.primitives import hashes
 
 from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
-from plughost._files import locked_folder, write_private
+from plughost._files import write_private
 from plughost._servers import ListenError
 from plughost._tls.keypairs import (
     RENEW_BEFORE,
     KeyPair,
     PreparedTLS,
-    folder_error,
+    chain_pem,
     key_type,
+    locked_tls_folder,
     names_of,
     read_chain,
     read_pem,
@@ -85,12 +86,9 @@ def load_production(
             warnings.append(f"{key}: every user of this machine may read the private key; `chmod 600 {key}`")
     else:
         certificate, key = work_dir / "production-certificate.pem", work_dir / "production-key.pem"
-        try:
-            with locked_folder(work_dir):
-                write_private(key, pair.key_pem)
-                write_private(certificate, pair.certificate_pem)
-        except OSError as error:
-            raise folder_error(work_dir, error) from error
+        with locked_tls_folder(work_dir):
+            write_private(key, pair.key_pem)
+            write_private(certificate, chain_pem(pair.chain))
     return PreparedTLS(certificate=certificate, key=key, warnings=tuple(warnings), chain=pair.chain)
 
 
@@ -168,7 +166,7 @@ def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
     Raises:
         CertificateError: The certificate has expired.
     """
-    leaf, now = pair.leaf, datetime.now(UTC)
+    leaf, now = pair.chain[0], datetime.now(UTC)
     if now >= leaf.not_valid_after_utc:
         raise CertificateError(
             f"{source}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; "

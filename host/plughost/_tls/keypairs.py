@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -20,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from plughost._api.errors import CertificateError
+from plughost._files import locked_folder
 from plughost._servers.base import TLSFiles
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
 _RSA_BITS: Final = 2048
-_CURVES: Final = ("secp256r1", "secp384r1")
+_SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
 _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 
 
@@ -41,16 +44,6 @@ class KeyPair:
 
     chain: tuple[x509.Certificate, ...]
     key: PrivateKeyTypes
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        """The server's own certificate."""
-        return self.chain[0]
-
-    @property
-    def certificate_pem(self) -> bytes:
-        """The chain as PEM."""
-        return chain_pem(self.chain)
 
     @property
     def key_pem(self) -> bytes:
@@ -145,12 +138,21 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
 
 
-def folder_error(folder: Path, error: OSError) -> CertificateError:
-    """Return the error for a folder that can't be read or written."""
-    return CertificateError(
-        f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
-        "the user that runs plughost needs the folder to itself"
-    )
+@contextmanager
+def locked_tls_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder of certificates. See `plughost.locked_folder`.
+
+    Raises:
+        CertificateError: The folder can't be read or written.
+    """
+    try:
+        with locked_folder(folder):
+            yield
+    except OSError as error:
+        raise CertificateError(
+            f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
+            "the user that runs plughost needs the folder to itself"
+        ) from error
 
 
 def usable_in_place(certificate: Path, key: Path) -> bool:
@@ -165,13 +167,10 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
 
 def key_type(key: PublicKeyTypes) -> str:
     """Return the type of a key, such as `EC P-256` or `RSA 2048`."""
-    match key:
-        case ec.EllipticCurvePublicKey():
-            return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
-        case rsa.RSAPublicKey():
-            return f"RSA {key.key_size}"
-        case ed25519.Ed25519PublicKey():
-            return "Ed25519"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
+    if isinstance(key, rsa.RSAPublicKey):
+        return f"RSA {key.key_size}"
     return type(key).__name__.removesuffix("PublicKey").lstrip("_")
 
 
@@ -229,16 +228,12 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
         raise CertificateError(
             f"{certificate}: the server's own certificate must come first, then those that issued it"
         )
-    match pair.key:
-        case ed25519.Ed25519PrivateKey():
-            return pair
-        case rsa.RSAPrivateKey() if pair.key.key_size >= _RSA_BITS:
-            return pair
-        case ec.EllipticCurvePrivateKey() if pair.key.curve.name in _CURVES:
-            return pair
+    kind = key_type(pair.key.public_key())
+    if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):
+        return pair
     # Other keys make the engine panic, or clients refuse them.
     raise CertificateError(
-        f"{key}: a key of kind {key_type(pair.key.public_key())} cannot serve TLS here; "
+        f"{key}: a key of kind {kind} cannot serve TLS here; "
         f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
     )
 
