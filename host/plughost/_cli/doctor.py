@@ -223,7 +223,7 @@ def _check_permissions(settings: Settings, generation: Generation) -> Iterator[F
     for each, mode in modes.items():
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{each} is writable by everybody", f"chmod o-w {each}")
-    if file is None or modes[file] & 0o006 != 0o004 or not file.absolute().parent.stat().st_mode & 0o001:
+    if file is None or modes.get(file, 0) & 0o006 != 0o004 or not file.absolute().parent.stat().st_mode & 0o001:
         return
     if secrets := _find_secrets(file, settings, generation):
         found = f"{file} contains secrets ({', '.join(secrets)}), and everybody can read it"

@@ -80,8 +80,10 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
             if entry.failure is not None:
                 say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
     if not as_json:
-        for line in (*(f"problem: {each}" for each in generation.problems), *_warning_lines(generation)):
-            say(f"\n{line}")
+        for problem in generation.problems:
+            say(f"\nproblem: {problem}")
+        for warning in generation.warnings:
+            say(f"\nwarning: {warning}")
     if generation.problems or any(entry.failure is not None for entry in entries):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -118,7 +120,7 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
     """
     generation = preview_generation(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
-    unknown = [entry for entry in generation.registry if _is_unknown(entry) and _is_table_wanted(entry, keys)]
+    unknown = [entry for entry in generation.registry if _hides_settings(entry, keys)]
     if not values:
         for entry in unknown:
             message = f"{entry.name} is {entry.state}, so its settings are unknown: plughost plugins --why {entry.name}"
@@ -134,8 +136,8 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
             line.stylize("bold")
             line.append(f"  # {value.source}; by default {_toml(value.default)}", style="dim not bold")
         out.print(line, soft_wrap=True)
-    for warning in _warning_lines(generation):
-        say(warning, err=True)
+    for warning in generation.warnings:
+        say(f"warning: {warning}", err=True)
     for entry in unknown:
         cause = entry.failure.cause if entry.failure is not None else ""
         say(f"warning: {entry.name} is {entry.state}, so its settings are not shown: {cause}", err=True)
@@ -166,19 +168,11 @@ def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
-def _is_unknown(entry: PluginRecord) -> bool:
-    """Return whether a plugin that failed has, or may have, settings that can't be shown."""
-    may_have_some = not entry.hooks or "register_settings" in entry.hooks
-    return entry.failure is not None and entry.settings is None and may_have_some
-
-
-def _is_table_wanted(entry: PluginRecord, keys: Collection[str]) -> bool:
-    table = f"plugins.{entry.name}"
-    return _is_wanted(table, keys) or any(key.startswith(f"{table}.") for key in keys)
-
-
-def _warning_lines(generation: Generation) -> list[str]:
-    return [f"warning: {each}" for each in generation.warnings]
+def _hides_settings(entry: PluginRecord, keys: Collection[str]) -> bool:
+    """Return whether a plugin that failed has, or may have, wanted settings that can't be shown."""
+    table, may_have_some = f"plugins.{entry.name}", not entry.hooks or "register_settings" in entry.hooks
+    is_wanted = _is_wanted(table, keys) or any(_is_wanted(key, [table]) for key in keys)
+    return entry.failure is not None and entry.settings is None and may_have_some and is_wanted
 
 
 def _explain(name: str, generation: Generation, as_json: bool) -> None:

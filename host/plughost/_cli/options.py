@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from itertools import compress, takewhile
+from itertools import compress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -128,13 +128,13 @@ def _find_data_dir(config: Path | None) -> Path:
     """
     file = config or Path(os.environ.get("PLUGHOST_CONFIG") or DEFAULT_FILE)
     data_dir = HostSettings.model_fields["data_dir"].default
-    lines: list[str] = []
+    text = ""
     with suppress(OSError):  # no file, or no permission to read it
-        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    for line in takewhile(lambda line: not line.lstrip().startswith("["), lines):
-        if re.match(r"\s*data_dir\s*=", line):
-            with suppress(tomllib.TOMLDecodeError, TypeError):
-                data_dir = Path(tomllib.loads(line)["data_dir"])
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
+    top = re.split(r"(?m)^\s*\[", text)[0]
+    if line := re.search(r"(?m)^[ \t]*data_dir[ \t]*=.*", top):
+        with suppress(tomllib.TOMLDecodeError, TypeError):
+            data_dir = Path(tomllib.loads(line[0])["data_dir"])
     data_dir = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or data_dir)
     return (file.absolute().parent / data_dir.expanduser()).absolute()
 
@@ -317,12 +317,12 @@ def pluralize(number: int, noun: str) -> str:
 def format_duration(seconds: float) -> str:
     """Format a duration for people, in its two largest units: `3 h 25 min`, `12 s`."""
     left = round(seconds)
-    parts: list[str] = []
-    for unit, size in _UNITS:
+    parts = []
+    for unit, size in [each for each in _UNITS if each[1] <= left][:2]:
         count, left = divmod(left, size)
-        if count or parts or unit == "s":
+        if count:
             parts.append(f"{count} {unit}")
-    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
+    return " ".join(parts) or "0 s"
 
 
 def state_text(state: str) -> Text:

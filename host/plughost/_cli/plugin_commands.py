@@ -56,7 +56,7 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
     cached: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
     if name not in cached:
         found = _installed_plugins(ctx)
-        cached[name] = _build_command(name, found) if name in (each.name for each in found) else None
+        cached[name] = _build_command(name, found) if any(each.name == name for each in found) else None
     return cached[name]
 
 
@@ -108,13 +108,15 @@ def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
 
 
 def _build_command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
+    """Return the command of a plugin, or a group of its commands. They get the plugin's context as click's object."""
     registry, entry = _load_with_required(name, found)
     commands = commands_of(registry, entry)
     if entry.failure is not None or not commands:
         return _unavailable_command(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
+    with_config = [_with_config(name, command) for command in commands]
     if [command.name for command in commands] == [name]:
-        return _with_config(name, commands[0])
-    return _build_group(name, commands)
+        return with_config[0]
+    return group_config_option(click.Group(name, with_config, help=f"Commands of the plugin {name}."))
 
 
 def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, PluginRecord]:
@@ -123,14 +125,6 @@ def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
     loader.load(registry)
     return registry, next(entry for entry in registry if entry.installed is wanted)
-
-
-def _build_group(name: str, commands: Collection[click.Command]) -> click.Group:
-    """Return the group of a plugin's commands, which get the plugin's context as click's object."""
-    group = click.Group(name, help=f"Commands of the plugin {name}.")
-    for command in commands:
-        group.add_command(_with_config(name, command))
-    return group_config_option(group)
 
 
 def _with_config(name: str, command: click.Command) -> click.Command:

@@ -107,7 +107,12 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         host.handed_over = True
         reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
     else:
-        _begin_stop(host, reporter)
+        notify("STOPPING=1")
+        if delay := host.settings.host.shutdown_delay:
+            after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
+            reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
+            host.delay_stop()
+        reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
     answered = host.stop()
     control.stop()
     _silence_closed_streams(sys.stdout, sys.stderr)
@@ -134,16 +139,6 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         control.stop()
         predecessor.report(reason=str(error))
         reporter.fail("refused to start", str(error))
-
-
-def _begin_stop(host: Host, reporter: Reporter) -> None:
-    """Begin to stop: keep serving for `shutdown_delay` first, with readiness down."""
-    notify("STOPPING=1")
-    if delay := host.settings.host.shutdown_delay:
-        after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-        reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
-        host.delay_stop()
-    reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
 
 
 @click.command()

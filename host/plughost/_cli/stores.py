@@ -57,7 +57,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     if ctx.invoked_subcommand is not None:
         return
     stores = _prepare_stores(load_settings(config_file(ctx)))
-    found = _collect_statistics(stores.values())
+    found = [statistics(stores[name]) for name in sorted(stores)]
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
@@ -75,13 +75,14 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
+@as_click_error(StoreError)
 def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Back up the store STORE to FILE.
 
     The backup is consistent even while a host serves the store. PostgreSQL stores are backed up with pg_dump.
     """
     chosen = _find_store(_prepare_stores(settings), store)
-    with as_click_error(StoreError), spinner(f"Copying {store}"):
+    with spinner(f"Copying {store}"):
         backup(chosen, file)
     record_backup(settings.data_dir, store)
     say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
@@ -123,6 +124,7 @@ def _check_store(store: OpenStore[Any]) -> str | None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
+@as_click_error(StoreError)
 def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all data of the store STORE with the backup FILE.
 
@@ -132,12 +134,8 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     if not yes:
         _refuse_if_served([chosen])
         click.confirm(f"Replace all data in {chosen.database.config.place}?", abort=True)
-    audit = command_audit(settings)
-    with (
-        as_click_error(StoreError),
-        audit.recording("restore", target=[store], file=str(file)),
-        spinner(f"Restoring {store}"),
-    ):
+    recording = command_audit(settings).recording("restore", target=[store], file=str(file))
+    with recording, spinner(f"Restoring {store}"):
         schema = restore(chosen, file)
     say(f"Restored {store} with schema {schema}.")
 
@@ -146,34 +144,30 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 @click.argument("plugin", shell_complete=plugin_names)
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
+@as_click_error(StoreError)
 def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """Drop all data of PLUGIN from its stores, permanently.
 
     No host may serve the stores meanwhile.
     """
-    owned = [store for store in _prepare_stores(settings).values() if store.plugin == plugin]
+    owned = [store for _, store in sorted(_prepare_stores(settings).items()) if store.plugin == plugin]
     if not owned:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
     if not yes:
         _refuse_if_served(owned)
-    _print_statistics(_collect_statistics(owned), console(stderr=True))
+    _print_statistics(map(statistics, owned), console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all data", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
     audit = command_audit(settings)
     for store in owned:
-        with as_click_error(StoreError), audit.recording("purge", target=[store.name]):
+        with audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
-def _collect_statistics(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
-    return sorted((statistics(store) for store in stores), key=lambda found: found.store)
-
-
 def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
-    """Print statistics as a table."""
     if is_wide(out):
         out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
     names = ("store", "plugin", "database", "schema", "rows", "size", "place")
@@ -244,8 +238,7 @@ def _find_store(stores: Stores, name: str) -> OpenStore[Any]:
 
 def _refuse_if_served(stores: Iterable[OpenStore[Any]]) -> None:
     """Refuse stores that a host serves, before the user is asked to confirm."""
-    with as_click_error(StoreError):
-        for store in stores:
-            if store.database.exists():
-                with store.database.exclusive_claim():
-                    pass
+    for store in stores:
+        if store.database.exists():
+            with store.database.exclusive_claim():
+                pass

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def _switch_options(command: CommandT) -> CommandT:
-    """Add the argument and the options of `enable` and `disable` to a command."""
     for option in (
         as_click_error(CommandError),
         config_option,

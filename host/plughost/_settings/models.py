@@ -51,13 +51,10 @@ _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Table(BaseModel):
-    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults.
-
-    It is built as a part of the host's settings, and on its own only when it is used so: building takes long.
-    """
+    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, defer_build=True
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
 
     @field_validator("*", mode="before")
@@ -168,9 +165,9 @@ class SiteSettings(Table):
     client_ca: Path | None = Field(
         None, description="PEM file of authorities: HTTPS clients need a certificate of one", examples=["clients.pem"]
     )
-    cors: CORSSettings = Field({})
-    compression: CompressionSettings = Field({})
-    security_headers: SecurityHeadersSettings = Field({})
+    cors: CORSSettings = CORSSettings()
+    compression: CompressionSettings = CompressionSettings()
+    security_headers: SecurityHeadersSettings = SecurityHeadersSettings()
 
 
 class MainSite(SiteSettings):
@@ -200,9 +197,9 @@ class AdminSite(SiteSettings):
 class Sites(Table):
     """The sites of a host."""
 
-    main: MainSite = Field({})
-    library: LibrarySite = Field({})
-    admin: AdminSite = Field({})
+    main: MainSite = MainSite()
+    library: LibrarySite = LibrarySite()
+    admin: AdminSite = AdminSite()
 
 
 class TLSSettings(Table):
@@ -322,12 +319,12 @@ class HostSettings(Table):
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (), description="Proxies whose X-Forwarded-* headers are believed"
     )
-    sites: Sites = Field({})
-    tls: TLSSettings = Field({})
-    stores: StoreSettings = Field({})
-    rate_limits: RateLimitSettings = Field({})
-    requests: RequestSettings = Field({})
-    log: LogSettings = Field({})
+    sites: Sites = Sites()
+    tls: TLSSettings = TLSSettings()
+    stores: StoreSettings = StoreSettings()
+    rate_limits: RateLimitSettings = RateLimitSettings()
+    requests: RequestSettings = RequestSettings()
+    log: LogSettings = LogSettings()
 
     @field_validator("allowed")
     @classmethod

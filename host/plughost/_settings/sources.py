@@ -1,4 +1,7 @@
-"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model."""
+"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model.
+
+Settings that can't be used raise `SettingsError`, which names every problem.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -45,6 +49,7 @@ RESTART_ONLY: Final = (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+_to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")  # masks secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +71,11 @@ class Settings:
     tables: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, str]
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def default_file(self) -> Path:
+        """The TOML file, even where there is none yet."""
+        return self.file or self.base / DEFAULT_FILE
 
     @property
     def data_dir(self) -> Path:
@@ -92,9 +102,6 @@ class Settings:
         Returns:
             The settings, and a line for each changed key that takes effect only at a start. Such keys keep their
             old values.
-
-        Raises:
-            SettingsError: The new settings can't be used.
         """
         new = read_settings(self.file, self.environment, self.base)
         changed = [key for key in RESTART_ONLY if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
@@ -114,20 +121,12 @@ class Settings:
         return None if given is None else (self.base / given.expanduser()).absolute()
 
     def mount_settings(self, plugin: str) -> MountSettings:
-        """Return the host's part of a plugin's table.
-
-        Raises:
-            SettingsError: A value is invalid.
-        """
+        """Return the host's part of a plugin's table."""
         own = {key: value for key, value in self.tables.get(plugin, {}).items() if key in MountSettings.model_fields}
         return self._validate(MountSettings, plugin, own)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them.
-
-        Raises:
-            SettingsError: A key is unknown or a value is invalid. Every problem is named.
-        """
+        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
         reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
         if reserved:
             where = f"the settings model {model.__name__} has a field {reserved[0]}"
@@ -199,7 +198,6 @@ def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variable
 
 
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
-    """Return a copy of a model with another value for a dotted key."""
     table, _, rest = key.partition(".")
     return model.model_copy(update={table: _replace_value(getattr(model, table), rest, value) if rest else value})
 
@@ -214,9 +212,6 @@ def read_settings(
         environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
             The process's by default.
         base: The folder that relative paths start from. By default the file's folder, else the current one.
-
-    Raises:
-        SettingsError: The file can't be read, or a setting of the host's own is unknown or invalid.
     """
     environment = dict(os.environ) if environment is None else environment
     file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"))
@@ -226,13 +221,8 @@ def read_settings(
 
 
 def parse_settings(text: str, like: Settings) -> Settings:
-    """Parse a text as if it were the file of other settings.
-
-    Raises:
-        SettingsError: The text is not valid TOML, or a setting of the host's own is unknown or invalid.
-    """
-    file = like.file or like.base / DEFAULT_FILE
-    return _build_settings(_parse_toml(text, file), file, like.environment, like.base)
+    """Parse a text as if it were the file of other settings."""
+    return _build_settings(_parse_toml(text, like.default_file), like.default_file, like.environment, like.base)
 
 
 def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
@@ -300,8 +290,3 @@ def _default(info: FieldInfo) -> Any:
     if info.is_required() or (info.default_factory and info.default_factory_takes_validated_data):
         return None
     return info.get_default(call_default_factory=True)
-
-
-def _to_json(value: Any) -> Any:
-    """Return a value as JSON types, with secrets masked."""
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64")

@@ -35,11 +35,7 @@ class Variables:
     """
 
     def __init__(self, model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> None:
-        """Decode the variables.
-
-        Raises:
-            SettingsError: A list or a table is not valid JSON.
-        """
+        """Decode the variables."""
         self.values: dict[str, Any] = {}
         self._sources: dict[tuple[str, ...], str] = {}
         problems = []

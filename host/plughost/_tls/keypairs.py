@@ -1,4 +1,7 @@
-"""Certificates with their private keys: reads and checks PEM and PKCS#12 files."""
+"""Certificates with their private keys: reads and checks PEM and PKCS#12 files.
+
+What can't be used raises `CertificateError`.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +69,7 @@ class PreparedTLS(TLSFiles):
     chain: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
 
     def require_unchanged(self) -> None:
-        """Raise an error if the files were replaced since they were read.
-
-        Raises:
-            CertificateError: They contain another certificate now, or can't be read.
-        """
+        """Raise an error if the files were replaced since they were read."""
         if read_chain(self.certificate) != self.chain:
             raise CertificateError(f"{self.certificate}: was replaced while it was being read; try again")
 
@@ -81,11 +80,7 @@ def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
 
 
 def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM or PKCS#12 file, the server's first.
-
-    Raises:
-        CertificateError: The file cannot be read, or contains no certificate.
-    """
+    """Return the certificates of a PEM or PKCS#12 file, the server's first."""
     content = _read(path)
     return _pem_chain(path, content) if _PEM in content else read_pkcs12(path, password).chain
 
@@ -94,9 +89,6 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
     """Return a certificate with its chain and its key from two PEM files, or from a single one.
 
     The key is PKCS#8, PKCS#1 or SEC 1. The password is ignored if the key isn't encrypted.
-
-    Raises:
-        CertificateError: A file cannot be used, or the two don't belong together.
     """
     chain = _pem_chain(certificate, _read(certificate))
     key_file = key or certificate
@@ -104,11 +96,7 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
-    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292).
-
-    Raises:
-        CertificateError: The file cannot be used.
-    """
+    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292)."""
     content = _read(path)
     try:
         found = pkcs12.load_pkcs12(content, password.encode() if password else None)
@@ -140,11 +128,7 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 @contextmanager
 def locked_tls_folder(folder: Path) -> Iterator[None]:
-    """Hold the lock of the folder of certificates. See `plughost.locked_folder`.
-
-    Raises:
-        CertificateError: The folder can't be read or written.
-    """
+    """Hold the lock of the folder of certificates. See `plughost.locked_folder`."""
     try:
         with locked_folder(folder):
             yield

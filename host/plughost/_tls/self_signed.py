@@ -2,7 +2,7 @@
 
 Its folder contains `keystore.p12` with its password in `keystore.password`, and the same pair as `certificate.pem` and
 `key.pem`. The key store is authoritative: the PEM files are rewritten from it whenever they differ, so a start repairs
-what an interrupted one left.
+what an interrupted one left. What can't be used raises `CertificateError`.
 """
 
 from __future__ import annotations
@@ -61,9 +61,6 @@ def ensure_self_signed(
     It is valid for `DEFAULT_NAMES` and the given names. It is generated anew in the last 30 days of its validity, when
     the names change, when its files are damaged, and on request. Threads and processes may call this at the same time:
     all get the same certificate. The folder is made if it is missing, and closed to other users.
-
-    Raises:
-        CertificateError: A name is invalid, or the folder cannot be written.
     """
     wanted = list(dict.fromkeys(map(_general_name, [*DEFAULT_NAMES, *names])))
     with locked_tls_folder(folder):
