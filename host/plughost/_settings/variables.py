@@ -38,18 +38,18 @@ class Variables:
         """Decode the variables."""
         self.values: dict[str, Any] = {}
         self._sources: dict[tuple[str, ...], str] = {}
-        problems = []
+        malformed = []
         for name, value in sorted(environment.items()):
             if name.startswith(prefix) and name.isupper():
                 decoded = _decode(model, prefix, name, value)
                 if decoded is None:
-                    example = 'write a list as ["a", "b"], a table as {"key": "value"}'
-                    problems.append(f"environment: {name}: it is not valid JSON; {example}")
+                    malformed.append(name)
                 else:
                     self.values = merge(self.values, decoded)
                     self._sources |= {path: name for path, _ in leaves(decoded)}
-        if problems:
-            raise SettingsError(problems)
+        if malformed:
+            example = 'write a list as ["a", "b"], a table as {"key": "value"}'
+            raise SettingsError([f"environment: {name}: it is not valid JSON; {example}" for name in malformed])
 
     def source(self, path: Sequence[str]) -> str | None:
         """Return the variable that sets a key, a key below it, or the table that the key is in."""
