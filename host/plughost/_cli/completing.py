@@ -8,6 +8,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from plughost._cli.options import config_file, preview_generation, settings_or_defaults
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
@@ -34,8 +35,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of the installed plugins."""
-    from plughost._plugins.environment import Environment  # noqa: PLC0415 - only while a name is completed
-
     return [each.name for each in Environment().plugins if each.name.startswith(incomplete)]
 
 

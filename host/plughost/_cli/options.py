@@ -45,7 +45,7 @@ _STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold re
 _trailing_spaces = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 CommandT = TypeVar("CommandT", bound=Callable[..., Any] | click.Command)
 
-strict_option: Final = click.option("--strict", is_flag=True, help="Refuse to start if any plugin fails.")
+strict_option: Final = partial(click.option, "--strict", is_flag=True, help="Refuse to start if any plugin fails.")
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
@@ -156,12 +156,7 @@ def settings_or_defaults(config: Path | None = None) -> Settings:
 
 
 def preview_generation(
-    settings: Settings,
-    without: Collection[str] = (),
-    *,
-    dev: bool = False,
-    strict: bool = False,
-    rehearsed: bool = False,
+    settings: Settings, without: Collection[str] = (), *, dev: bool = False, rehearsed: bool = False
 ) -> Generation:
     """Build and close the generation that a host would serve if it started now, even if plugins fail.
 
@@ -174,7 +169,7 @@ def preview_generation(
         from plughost._logging import silent_logger  # noqa: PLC0415 - commands to a running host need none of it
         from plughost._runtime.host import Host  # noqa: PLC0415 - as above
 
-        host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
+        host = Host(settings, dev=dev, without=without, logger=silent_logger())
         generation = host.dry_run(rehearsed=rehearsed)
         generation.close()
     finally:

@@ -34,6 +34,7 @@ from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
 from plughost._runtime.optional import library_problems
 from plughost.ratelimits import RateLimits
+from plughost.stores import open_stores
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -198,8 +199,6 @@ class _LazyStores(Mapping[str, Any]):
     @cached_property
     def _opened(self) -> Mapping[str, Any]:
         """The open stores. A running host may have them open, too."""
-        from plughost.stores import open_stores  # noqa: PLC0415 - brings Pony, which few commands need
-
         stores = open_stores({self._entry.name: self._entry.declared.stores}, self._settings.stores)
         for failure in stores.failures.values():
             raise click.ClickException(str(failure))
