@@ -57,13 +57,14 @@ class Variables:
         return next((name for key, name in self._sources.items() if key[: len(wanted)] == wanted[: len(key)]), None)
 
 
-def leaves(table: Mapping[str, Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield path and value of all that is in a table and its tables. An empty table is a value, too."""
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, *above, key)
+def leaves(table: Mapping[str, Any] | list[Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield path and value of all that is in a table, its tables and lists. An empty one is a value, too."""
+    for key, value in table.items() if isinstance(table, Mapping) else enumerate(table):
+        path = (*above, str(key))
+        if isinstance(value, Mapping | list) and value:
+            yield from leaves(value, *path)
         else:
-            yield (*above, key), value
+            yield path, value
 
 
 def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
