@@ -122,8 +122,7 @@ class Settings:
 
     def mount_settings(self, plugin: str) -> MountSettings:
         """Return the host's part of a plugin's table."""
-        own = {key: value for key, value in self.tables.get(plugin, {}).items() if key in MountSettings.model_fields}
-        return self._validate(MountSettings, plugin, own)
+        return self._validate(MountSettings, plugin)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
         """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
@@ -131,13 +130,14 @@ class Settings:
         if reserved:
             where = f"the settings model {model.__name__} has a field {reserved[0]}"
             raise SettingsError([f"{where}, which is the host's: give it another name"])
-        table = self.tables.get(plugin, {})
-        own = {key: value for key, value in table.items() if key not in MountSettings.model_fields}
-        return self._validate(model, plugin, own)
+        return self._validate(model, plugin)
 
-    def _validate(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
+    def _validate(self, model: type[ModelT], plugin: str) -> ModelT:
+        is_host_part = model is MountSettings
+        table = self.tables.get(plugin, {})
+        own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
         variables = Variables(model, plugin_prefix(plugin), self.environment)
-        return _validate(model, table, variables, f"plugins.{plugin}", self._name)
+        return _validate(model, own, variables, f"plugins.{plugin}", self._name)
 
     @property
     def _name(self) -> str:
