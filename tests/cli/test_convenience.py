@@ -283,6 +283,7 @@ def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: 
     ("settings", "message"),
     [
         ("[plugins.keeper]\nusers = [{token = 'hash'}]", ["plugins.keeper.users"]),
+        ("[plugins.keeper]\nusers = [{token = 'https://db'}, {token = 'hash'}]", ["plugins.keeper.users"]),
         ("[tls]\npassword = 'sesame'", ["tls.password"]),
         ("[stores.urls]\none = 'postgresql://db/shelf'\ntwo = 'postgresql://me:sesame@db/shelf'", ["stores.urls"]),
         ("[stores.urls]\none = 'postgresql://me@db:5432/shelf'", []),

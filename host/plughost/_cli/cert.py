@@ -117,7 +117,6 @@ def export(settings: Settings, file: Path) -> None:
 
 
 def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
-    """Return the fields of a certificate as a table of two columns."""
     table = plain_table()
     left = f"{pluralize(info.days_left, 'day')} left" if info.days_left >= 0 else "expired"
     for label, value in (

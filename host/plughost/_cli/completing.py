@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.shell_completion import get_completion_class
 
-from plughost._cli.options import group_config, preview_generation, settings_or_defaults
+from plughost._cli.options import config_file, preview_generation, settings_or_defaults
+from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
@@ -34,8 +35,6 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of the installed plugins."""
-    from plughost._plugins.environment import Environment  # noqa: PLC0415 - only while a name is completed
-
     return [each.name for each in Environment().plugins if each.name.startswith(incomplete)]
 
 
@@ -50,4 +49,4 @@ def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> li
 
 
 def _preview(ctx: click.Context) -> Generation:
-    return preview_generation(settings_or_defaults(ctx.params.get("config") or group_config(ctx)))
+    return preview_generation(settings_or_defaults(config_file(ctx)))

@@ -13,8 +13,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import click
 from rich.filesize import decimal
@@ -39,6 +38,7 @@ from plughost._plugins.environment import Environment
 from plughost._runtime.control import NotPermitted, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
+from plughost._settings.variables import leaves
 from plughost._tls.certificates import certificate_in_use, describe, prepare
 from plughost._tls.keypairs import RENEW_BEFORE
 
@@ -154,8 +154,7 @@ def _check_certificate(settings: Settings, generation: Generation, *, dev: bool)
         yield Finding("certificate", "good" if is_generated else "problem", found)
         return
     found = f"until {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}, for {', '.join(info.names)}"
-    is_renewed = tls.certificate is None and tls.pkcs12 is None
-    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and not is_renewed):
+    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and is_own):
         todo = "Renew it, then `plughost reload`."
         yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
     elif info.self_signed and not dev:
@@ -219,51 +218,28 @@ def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Findi
 
 
 def _check_permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:
-    for file in filter(None, (settings.file, settings.data_dir)):
-        mode = file.stat().st_mode if file.exists() else 0
+    file, data_dir = settings.file, settings.data_dir
+    modes = {each: each.stat().st_mode for each in (file, data_dir) if each is not None and each.exists()}
+    for each, mode in modes.items():
         if mode & 0o002:
-            yield Finding("permissions", "problem", f"{file} is writable by everybody", f"chmod o-w {file}")
-        elif (
-            file == settings.file
-            and _is_readable_by_all(file, mode)
-            and (secrets := _find_secrets(file, settings, generation))
-        ):
-            found = f"{file} contains secrets ({', '.join(secrets)}), and everybody can read it"
-            yield Finding("permissions", "advice", found, _how_to_restrict(file, settings.data_dir))
-
-
-def _is_readable_by_all(file: Path, mode: int) -> bool:
-    return bool(mode & 0o004 and file.absolute().parent.stat().st_mode & 0o001)
-
-
-def _how_to_restrict(file: Path, data_dir: Path) -> str:
-    host = data_dir.stat() if data_dir.exists() else file.stat()
-    if file.stat().st_uid == host.st_uid:
-        return f"Make it readable only by the host's user: chmod 600 {file}"
-    return f"Make it readable only by root and the host's group: chgrp {host.st_gid} {file} && chmod 640 {file}"
+            yield Finding("permissions", "problem", f"{each} is writable by everybody", f"chmod o-w {each}")
+    if file is None or modes.get(file, 0) & 0o006 != 0o004 or not file.absolute().parent.stat().st_mode & 0o001:
+        return
+    if secrets := _find_secrets(file, settings, generation):
+        found = f"{file} contains secrets ({', '.join(secrets)}), and everybody can read it"
+        host = (data_dir if data_dir in modes else file).stat()
+        todo = f"Make it readable only by root and the host's group: chgrp {host.st_gid} {file} && chmod 640 {file}"
+        if file.stat().st_uid == host.st_uid:
+            todo = f"Make it readable only by the host's user: chmod 600 {file}"
+        yield Finding("permissions", "advice", found, todo)
 
 
 def _find_secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:
     """Return the keys of the secrets in the settings file. A URL without a password is not a secret."""
-    tables: dict[str, Any] = {**settings.raw, "plugins": settings.tables}
+    written = {".".join(path): str(value) for path, value in leaves({**settings.raw, "plugins": settings.tables})}
+    secrets = [key for key, text in written.items() if "://" not in text or _URL_PASSWORD.search(text)]
     masked = [each.key for each in generation.setting_values() if each.source == file.name and MASK in str(each.value)]
-    return [key for key in masked if any(map(_is_secret, _texts(reduce(_get, key.split("."), tables))))]
-
-
-def _get(table: Any, key: str) -> Any:
-    return table.get(key) if isinstance(table, dict) else None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each)
-
-
-def _is_secret(text: str) -> bool:
-    return "://" not in text or _URL_PASSWORD.search(text) is not None
+    return [key for key in masked if any(f"{each}.".startswith(f"{key}.") for each in secrets)]
 
 
 def _check_backups(settings: Settings, generation: Generation) -> Iterator[Finding]:

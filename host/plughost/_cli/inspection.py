@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,12 +21,10 @@ from plughost._cli.options import (
     host_options,
     is_wide,
     json_option,
-    plain_table,
     preview_generation,
     print_json,
-    print_table,
+    print_rows,
     say,
-    say_omitted,
     state_text,
 )
 from plughost._plugins.environment import Environment
@@ -74,22 +73,17 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
     elif not entries:
         say("No plugin is installed. Install one: plughost install catalog-v2 -f FOLDER")
     else:
-        names = ("plugin", "distribution", "version", "state", "site")
-        out = console()
-        wide = is_wide(out)
-        table = plain_table(*names, *(["hooks"] if wide else []), no_wrap=names)
-        for entry in entries:
-            found, hooks = entry.installed, " ".join(hook.removeprefix("register_") for hook in entry.hooks)
-            row = (entry.name, found.distribution, found.version, state_text(entry.state), " ".join(entry.sites))
-            table.add_row(*row, *([hooks] if wide else []))
-        print_table(out, table)
-        say_omitted(out, "hooks", wide=wide)
+        names = ("plugin", "distribution", "version", "state", "site", "hooks")
+        rows = [_plugin_row(entry) for entry in entries]
+        print_rows(console(), names, rows, wide=["hooks"], omitted="hooks")
         for entry in entries:
             if entry.failure is not None:
                 say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")
     if not as_json:
-        for line in (*(f"problem: {each}" for each in generation.problems), *_warning_lines(generation)):
-            say(f"\n{line}")
+        for problem in generation.problems:
+            say(f"\nproblem: {problem}")
+        for warning in generation.warnings:
+            say(f"\nwarning: {warning}")
     if generation.problems or any(entry.failure is not None for entry in entries):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -107,16 +101,10 @@ def routes(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         say("No route is mounted.")
     else:
         out = console()
-        wide = is_wide(out)
-        names = ("site", "methods", "path", "plugin")
-        table = plain_table(*names, *(["versions", "does"] if wide else []), no_wrap=names)
-        for row in rows:
-            summaries = row["operations"] if wide else {" ".join(row["operations"]): ""}
-            for method, summary in summaries.items():
-                more = (" ".join(row["versions"]), summary) if wide else ()
-                table.add_row(row["site"], method, row["path"], row["plugin"], *more)
-        print_table(out, table)
-        say_omitted(out, "the versions, and a summary of each method", wide=wide)
+        names = ("site", "methods", "path", "plugin", "versions", "does")
+        omitted = "the versions, and a summary of each method"
+        cells = [row for each in rows for row in _route_rows(each, by_method=is_wide(out))]
+        print_rows(out, names, cells, wide=["versions", "does"], omitted=omitted)
 
 
 @click.command("settings")
@@ -132,7 +120,7 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
     """
     generation = preview_generation(settings, without, dev=dev)
     values = [value for value in generation.setting_values() if _is_wanted(value.key, keys)]
-    unknown = [entry for entry in generation.registry if _is_unknown(entry) and _is_table_wanted(entry, keys)]
+    unknown = [entry for entry in generation.registry if _hides_settings(entry, keys)]
     if not values:
         for entry in unknown:
             message = f"{entry.name} is {entry.state}, so its settings are unknown: plughost plugins --why {entry.name}"
@@ -148,8 +136,8 @@ def settings(*, settings: Settings, keys: tuple[str, ...], dev: bool, without: C
             line.stylize("bold")
             line.append(f"  # {value.source}; by default {_toml(value.default)}", style="dim not bold")
         out.print(line, soft_wrap=True)
-    for warning in _warning_lines(generation):
-        say(warning, err=True)
+    for warning in generation.warnings:
+        say(f"warning: {warning}", err=True)
     for entry in unknown:
         cause = entry.failure.cause if entry.failure is not None else ""
         say(f"warning: {entry.name} is {entry.state}, so its settings are not shown: {cause}", err=True)
@@ -165,41 +153,26 @@ def init(file: Path) -> None:
     """
     text = "\n".join([_HEADER, *_settings_lines(preview_generation(default_settings()).setting_values()), ""])
     try:
-        _write_new(file, text)
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(text)
     except FileExistsError:
         raise click.ClickException(f"{file} already exists. Name another file, or move it away.") from None
     except OSError as error:
+        with suppress(OSError):  # not even an empty file could be created
+            file.unlink()
         raise click.ClickException(f"{file} can't be written: {error.strerror}.") from None
     say(f"Wrote {file}. Edit it, then run `plughost check --config {file}`.")
-
-
-def _write_new(file: Path, text: str) -> None:
-    with file.open("x", encoding="utf-8") as opened:
-        try:
-            opened.write(text)
-            opened.flush()
-        except OSError:
-            file.unlink()
-            raise
 
 
 def _is_wanted(key: str, keys: Collection[str]) -> bool:
     return not keys or any(key == each or key.startswith(f"{each.rstrip('.')}.") for each in keys)
 
 
-def _is_unknown(entry: PluginRecord) -> bool:
-    """Return whether a plugin that failed has, or may have, settings that can't be shown."""
-    may_have_some = not entry.hooks or "register_settings" in entry.hooks
-    return entry.failure is not None and entry.settings is None and may_have_some
-
-
-def _is_table_wanted(entry: PluginRecord, keys: Collection[str]) -> bool:
-    table = f"plugins.{entry.name}"
-    return _is_wanted(table, keys) or any(key.startswith(f"{table}.") for key in keys)
-
-
-def _warning_lines(generation: Generation) -> list[str]:
-    return [f"warning: {each}" for each in generation.warnings]
+def _hides_settings(entry: PluginRecord, keys: Collection[str]) -> bool:
+    """Return whether a plugin that failed has, or may have, wanted settings that can't be shown."""
+    table, may_have_some = f"plugins.{entry.name}", not entry.hooks or "register_settings" in entry.hooks
+    is_wanted = _is_wanted(table, keys) or any(_is_wanted(key, [table]) for key in keys)
+    return entry.failure is not None and entry.settings is None and may_have_some and is_wanted
 
 
 def _explain(name: str, generation: Generation, as_json: bool) -> None:
@@ -228,6 +201,12 @@ def _plugin_as_plain(entry: PluginRecord) -> dict[str, Any]:
     }
 
 
+def _plugin_row(entry: PluginRecord) -> tuple[str | Text, ...]:
+    found, hooks = entry.installed, [hook.removeprefix("register_") for hook in entry.hooks]
+    state, sites = state_text(entry.state), " ".join(entry.sites)
+    return entry.name, found.distribution, found.version, state, sites, " ".join(hooks)
+
+
 def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
     for site, assembly in generation.sites.items():
         for mounted in assembly.groups:
@@ -239,6 +218,12 @@ def _routes(generation: Generation) -> Iterator[dict[str, Any]]:
                     "versions": list(mounted.group.versions),
                     "operations": {method: each.summary for method, each in route.operations.items()},
                 }
+
+
+def _route_rows(route: dict[str, Any], *, by_method: bool) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each method of a route, or one for all of them."""
+    for method, summary in route["operations"].items() if by_method else [(" ".join(route["operations"]), "")]:
+        yield route["site"], method, route["path"], route["plugin"], " ".join(route["versions"]), summary
 
 
 def _toml(value: Any) -> str:

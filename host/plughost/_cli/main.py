@@ -88,8 +88,7 @@ class Commands(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the host's commands by section, then the plugins'."""
-        present = self.list_commands(ctx)
-        for section, rows in self._sections(ctx, present):
+        for section, rows in self._sections(ctx):
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=20)
 
@@ -97,10 +96,11 @@ class Commands(click.Group):
         """Complete the name of a command."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
-        commands = [row for _, rows in self._sections(ctx, self.list_commands(ctx)) for row in rows]
+        commands = [row for _, rows in self._sections(ctx) for row in rows]
         return [CompletionItem(name, help=text) for name, text in commands if name.startswith(incomplete)]
 
-    def _sections(self, ctx: click.Context, present: list[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    def _sections(self, ctx: click.Context) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        present = self.list_commands(ctx)
         for section, commands in SECTIONS.items():
             if rows := [(name, text) for name, (_, text) in commands.items() if name in present]:
                 yield section, rows

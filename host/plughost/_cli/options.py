@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import json
 import os
@@ -11,10 +10,10 @@ import stat
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
-from itertools import takewhile
+from itertools import compress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -44,15 +43,9 @@ _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _WIDE: Final = 110
 _STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 _trailing_spaces = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+CommandT = TypeVar("CommandT", bound=Callable[..., Any] | click.Command)
 
-config_file_option: Final = partial(
-    click.option,
-    "--config",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Settings file [default: $PLUGHOST_CONFIG or ./plughost.toml]",
-)
-strict_option: Final = click.option("--strict", is_flag=True, help="Refuse to start if any plugin fails.")
+strict_option: Final = partial(click.option, "--strict", is_flag=True, help="Refuse to start if any plugin fails.")
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
@@ -71,46 +64,37 @@ class Group(click.Group):
         super().add_command(with_full_help(cmd), name)
 
 
-def config_option(command: FunctionT) -> FunctionT:
-    """Add `--config` to a command and pass it `settings`."""
-    return _with_argument(command, "settings", load_settings)
-
-
-def data_dir_option(command: FunctionT) -> FunctionT:
-    """Add `--config` to a command and pass it `data_dir`, even if other settings are invalid."""
-    return _with_argument(command, "data_dir", _load_data_dir)
-
-
-def group_config_option(group: FunctionT) -> FunctionT:
-    """Add `--config` to a group, for all of its commands."""
-    return config_file_option(expose_value=False, is_eager=True, callback=_store_group_config)(group)
-
-
-def group_config(ctx: click.Context | None = None) -> Path | None:
-    """Return the settings file that was given to the group, if any."""
-    file: Path | None = (ctx or click.get_current_context()).meta.get(__name__)
-    return file
-
-
-def _store_group_config(ctx: click.Context, _: click.Parameter, config: Path | None) -> None:
-    if config is not None:
-        ctx.meta[__name__] = config
-
-
-def _with_argument(command: FunctionT, argument: str, read: Callable[[Path | None], object]) -> FunctionT:
-    @config_file_option()
-    @functools.wraps(command)
-    def reading(*args: Any, config: Path | None, **kwargs: Any) -> Any:
-        return command(*args, **{argument: read(config or group_config())}, **kwargs)
-
-    return reading  # type: ignore[return-value] # the wrapper takes `config` instead of the argument
-
-
-def host_options(command: FunctionT) -> FunctionT:
+def host_options(command: CommandT) -> CommandT:
     """Add the options that select plugins: `--dev` and `--without`."""
     without = click.option("--without", multiple=True, metavar="NAME", help="Skip this plugin; repeatable.")
     dev = click.option("--dev", is_flag=True, help="Development mode: demo users, self-signed certificate, console.")
     return dev(without(command))
+
+
+def config_file_option(
+    read: Callable[[Path | None], object], name: str = "config", *, expose_value: bool = False
+) -> Callable[[CommandT], CommandT]:
+    """Return the option `--config`: it calls `read` with the settings file that the command or its group was given."""
+
+    def remember_and_read(ctx: click.Context, _: click.Parameter, config: Path | None) -> object:
+        if config is not None:
+            ctx.meta[__name__] = config
+        return None if ctx.resilient_parsing else read(config_file(ctx))
+
+    return click.option(
+        "--config",
+        name,
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=remember_and_read,
+        expose_value=expose_value,
+        help="Settings file [default: $PLUGHOST_CONFIG or ./plughost.toml]",
+    )
+
+
+def config_file(ctx: click.Context) -> Path | None:
+    """Return the settings file that was given to the command or to its group, if any."""
+    file: Path | None = ctx.meta.get(__name__)
+    return file
 
 
 def load_settings(config: Path | None) -> Settings:
@@ -126,44 +110,6 @@ def load_settings(config: Path | None) -> Settings:
         raise SystemExit(EXIT_USAGE) from None
     click.get_current_context().find_root().call_on_close(partial(_chown_to_owner, settings.data_dir))
     return settings
-
-
-def settings_or_defaults(config: Path | None = None) -> Settings:
-    """Read the settings, or return the defaults if they are invalid: help and completion can't show an error."""
-    try:
-        return read_settings(config)
-    except SettingsError:
-        return default_settings()
-
-
-def preview_generation(
-    settings: Settings,
-    without: Collection[str] = (),
-    *,
-    dev: bool = False,
-    strict: bool = False,
-    rehearsed: bool = False,
-) -> Generation:
-    """Build and close the generation that a host would serve if it started now, even if plugins fail.
-
-    Where no host has started before, the folders that plugins ask for are removed again. Otherwise root's
-    `plughost check` would make them, and the host's user couldn't write there.
-    """
-    is_first = not settings.data_dir.exists()
-    gc.disable()  # all that is built here lives as long as the command, so a collection would find nothing
-    try:
-        from plughost._logging import silent_logger  # noqa: PLC0415 - commands to a running host need none of it
-        from plughost._runtime.host import Host  # noqa: PLC0415 - as above
-
-        host = Host(settings, dev=dev, without=without, strict=strict, logger=silent_logger())
-        generation = host.dry_run(rehearsed=rehearsed)
-        generation.close()
-    finally:
-        if is_first:
-            remove_empty(settings.data_dir)
-        gc.freeze()  # nor at the end of the command
-        gc.enable()
-    return generation
 
 
 def _load_data_dir(config: Path | None) -> Path:
@@ -182,15 +128,56 @@ def _find_data_dir(config: Path | None) -> Path:
     """
     file = config or Path(os.environ.get("PLUGHOST_CONFIG") or DEFAULT_FILE)
     data_dir = HostSettings.model_fields["data_dir"].default
-    lines: list[str] = []
+    text = ""
     with suppress(OSError):  # no file, or no permission to read it
-        lines = file.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    for line in takewhile(lambda line: not line.lstrip().startswith("["), lines):
-        if re.match(r"\s*data_dir\s*=", line):
-            with suppress(tomllib.TOMLDecodeError, TypeError):
-                data_dir = Path(tomllib.loads(line)["data_dir"])
+        text = file.read_text(encoding="utf-8-sig", errors="replace")
+    top = re.split(r"(?m)^\s*\[", text)[0]
+    if line := re.search(r"(?m)^[ \t]*data_dir[ \t]*=.*", top):
+        with suppress(tomllib.TOMLDecodeError, TypeError):
+            data_dir = Path(tomllib.loads(line[0])["data_dir"])
     data_dir = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or data_dir)
     return (file.absolute().parent / data_dir.expanduser()).absolute()
+
+
+config_option: Final = config_file_option(load_settings, "settings", expose_value=True)
+"""The option `--config`, which passes `settings`."""
+data_dir_option: Final = config_file_option(_load_data_dir, "data_dir", expose_value=True)
+"""The option `--config`, which passes `data_dir`, even if other settings are invalid."""
+group_config_option: Final = config_file_option(lambda _: None)
+"""The option `--config` of a group, for all of its commands."""
+
+
+def settings_or_defaults(config: Path | None = None) -> Settings:
+    """Read the settings, or return the defaults if they are invalid: help and completion can't show an error."""
+    try:
+        return read_settings(config)
+    except SettingsError:
+        return default_settings()
+
+
+def preview_generation(
+    settings: Settings, without: Collection[str] = (), *, dev: bool = False, rehearsed: bool = False
+) -> Generation:
+    """Build and close the generation that a host would serve if it started now, even if plugins fail.
+
+    Where no host has started before, the folders that plugins ask for are removed again. Otherwise root's
+    `plughost check` would make them, and the host's user couldn't write there.
+    """
+    is_first = not settings.data_dir.exists()
+    gc.disable()  # all that is built here lives as long as the command, so a collection would find nothing
+    try:
+        from plughost._logging import silent_logger  # noqa: PLC0415 - commands to a running host need none of it
+        from plughost._runtime.host import Host  # noqa: PLC0415 - as above
+
+        host = Host(settings, dev=dev, without=without, logger=silent_logger())
+        generation = host.dry_run(rehearsed=rehearsed)
+        generation.close()
+    finally:
+        if is_first:
+            remove_empty(settings.data_dir)
+        gc.freeze()  # nor at the end of the command
+        gc.enable()
+    return generation
 
 
 def _chown_to_owner(folder: Path) -> None:
@@ -276,21 +263,32 @@ def spinner(what: str) -> Iterator[None]:
         yield
 
 
-def plain_table(*columns: str, no_wrap: tuple[str, ...] = ()) -> Table:
+def plain_table(*columns: str) -> Table:
     """Return a table without lines, and with a header if its columns have names."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(columns), header_style="bold")
     for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column in no_wrap)
+        table.add_column(column, overflow="fold")
     return table
 
 
-def print_table(out: Console, table: Table) -> None:
-    """Print a table. If its unwrapped columns don't fit, fold them: rich would cut them off."""
-    unwrapped = [column for column in table.columns if column.no_wrap]
+def print_rows(
+    out: Console, names: Sequence[str], rows: Iterable[Sequence[str | Text]], *, wide: Collection[str], omitted: str
+) -> None:
+    """Print a table with a header. A narrow terminal gets it without the columns `wide`, and a line that says so.
+
+    Only these columns are wrapped. If the others don't fit, they are folded: rich would cut them off.
+    """
+    shown = [is_wide(out) or name not in wide for name in names]
+    table = plain_table(*compress(names, shown))
+    for row in rows:
+        table.add_row(*compress(row, shown))
+    unwrapped = [column for column in table.columns if column.header not in wide]
     needed = sum(2 + max(len(str(cell)) for cell in (column.header, *column.cells)) for column in unwrapped)
-    for column in unwrapped if needed > out.width else ():
-        column.no_wrap = False
+    for column in unwrapped:
+        column.no_wrap = needed <= out.width
     out.print(table)
+    if not all(shown):
+        out.print(Text(f"Not shown for lack of space: {omitted}. Use a wider terminal, or --json.", style="dim"))
 
 
 def plugins_table(rows: Iterable[tuple[str, str, str, str]]) -> Table:
@@ -306,12 +304,6 @@ def is_wide(out: Console) -> bool:
     return out.width >= _WIDE
 
 
-def say_omitted(out: Console, what: str, *, wide: bool) -> None:
-    """Say what a narrow terminal does not show."""
-    if not wide:
-        out.print(Text(f"Not shown for lack of space: {what}. Use a wider terminal, or --json.", style="dim"))
-
-
 def pluralize(number: int, noun: str) -> str:
     """Return a number with its noun: `1 plugin`, `2 plugins`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
@@ -320,12 +312,12 @@ def pluralize(number: int, noun: str) -> str:
 def format_duration(seconds: float) -> str:
     """Format a duration for people, in its two largest units: `3 h 25 min`, `12 s`."""
     left = round(seconds)
-    parts: list[str] = []
-    for unit, size in _UNITS:
+    parts = []
+    for unit, size in [each for each in _UNITS if each[1] <= left][:2]:
         count, left = divmod(left, size)
-        if count or parts or unit == "s":
+        if count:
             parts.append(f"{count} {unit}")
-    return " ".join(part for part in parts[:2] if not part.startswith("0 ")) or "0 s"
+    return " ".join(parts) or "0 s"
 
 
 def state_text(state: str) -> Text:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,6 @@ import click
 from plughost._api.errors import PluginError
 from plughost._cli.options import (
     config_file_option,
-    group_config,
     group_config_option,
     load_settings,
     settings_or_defaults,
@@ -35,6 +34,7 @@ from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
 from plughost._runtime.optional import library_problems
 from plughost.ratelimits import RateLimits
+from plughost.stores import open_stores
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -49,7 +49,7 @@ def names_with_commands(ctx: click.Context) -> list[str]:
     """Return the names of the enabled plugins that have commands."""
     disabled = settings_or_defaults().host.disabled
     enabled = [each.name for each in _installed_plugins(ctx) if each.name not in disabled]
-    return [name for name in enabled if not isinstance(find(ctx, name), _UnavailableCommand)]
+    return [name for name in enabled if (command := find(ctx, name)) is not None and not command.hidden]
 
 
 def find(ctx: click.Context, name: str) -> click.Command | None:
@@ -57,7 +57,7 @@ def find(ctx: click.Context, name: str) -> click.Command | None:
     cached: dict[str, click.Command | None] = ctx.meta.setdefault(f"{__name__}.commands", {})
     if name not in cached:
         found = _installed_plugins(ctx)
-        cached[name] = _build_command(name, found) if name in (each.name for each in found) else None
+        cached[name] = _build_command(name, found) if any(each.name == name for each in found) else None
     return cached[name]
 
 
@@ -71,7 +71,7 @@ def find_alias(ctx: click.Context, name: str) -> click.Command | None:
     if command is not None:
         return command
     cause = f"`plughost {name}` comes with the distribution {HOST}-{plugin}, which is not installed"
-    return _UnavailableCommand(name, f"{cause}. Install it from the same source as {HOST}.")
+    return _unavailable_command(name, f"{cause}. Install it from the same source as {HOST}.")
 
 
 def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command, ...]:
@@ -109,13 +109,15 @@ def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
 
 
 def _build_command(name: str, found: Collection[InstalledPlugin]) -> click.Command:
+    """Return the command of a plugin, or a group of its commands. They get the plugin's context as click's object."""
     registry, entry = _load_with_required(name, found)
     commands = commands_of(registry, entry)
     if entry.failure is not None or not commands:
-        return _UnavailableCommand(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
+        return _unavailable_command(name, f"{entry.installed.label}: {entry.failure or 'this plugin has no commands'}")
+    with_config = [_with_config(name, command) for command in commands]
     if [command.name for command in commands] == [name]:
-        return _with_config(name, commands[0])
-    return _build_group(name, commands)
+        return with_config[0]
+    return group_config_option(click.Group(name, with_config, help=f"Commands of the plugin {name}."))
 
 
 def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[Registry, PluginRecord]:
@@ -126,30 +128,18 @@ def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[
     return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
-def _build_group(name: str, commands: Collection[click.Command]) -> click.Group:
-    """Return the group of a plugin's commands, which get the plugin's context as click's object."""
-    group = click.Group(name, help=f"Commands of the plugin {name}.")
-    for command in commands:
-        group.add_command(_with_config(name, command))
-    return group_config_option(group)
-
-
 def _with_config(name: str, command: click.Command) -> click.Command:
     """Return a copy of a command or group that takes `--config` and gets the plugin's context."""
-
-    def give_context(ctx: click.Context, parameter: click.Parameter, config: Path | None) -> None:
-        if not ctx.resilient_parsing:
-            ctx.obj = _make_context(name, config or group_config())
-
     wrapped = with_full_help(copy.copy(command))
     if isinstance(wrapped, click.Group):
         wrapped.commands = {key: _with_config(name, each) for key, each in wrapped.commands.items()}
         return wrapped
     wrapped.params = [*command.params]
-    return config_file_option(expose_value=False, callback=give_context)(wrapped)
+    return config_file_option(partial(_set_context, name))(wrapped)
 
 
-def _make_context(name: str, config: Path | None) -> Any:
+def _set_context(name: str, config: Path | None) -> None:
+    """Give a plugin's context to its command, as click's object."""
     settings = load_settings(config)
     registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
@@ -172,7 +162,7 @@ def _make_context(name: str, config: Path | None) -> Any:
         entry.context = replace(entry.context, stores=_LazyStores(entry, settings))
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
-    return entry.context
+    click.get_current_context().obj = entry.context
 
 
 class _CommandHost(Host):
@@ -209,21 +199,17 @@ class _LazyStores(Mapping[str, Any]):
     @cached_property
     def _opened(self) -> Mapping[str, Any]:
         """The open stores. A running host may have them open, too."""
-        from plughost.stores import open_stores  # noqa: PLC0415 - brings Pony, which few commands need
-
         stores = open_stores({self._entry.name: self._entry.declared.stores}, self._settings.stores)
         for failure in stores.failures.values():
             raise click.ClickException(str(failure))
         return stores
 
 
-class _UnavailableCommand(click.Command):
-    """A command that fails with the reason why it is unavailable, whatever its arguments are."""
+def _unavailable_command(name: str, message: str) -> click.Command:
+    """Return a hidden command that fails with the reason why it is unavailable, whatever its arguments are."""
 
-    def __init__(self, name: str, message: str) -> None:
-        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-        super().__init__(name, hidden=True, context_settings=settings)
-        self._message = message
+    def fail() -> None:
+        raise click.ClickException(message)
 
-    def invoke(self, ctx: click.Context) -> None:
-        raise click.ClickException(self._message)
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=fail, hidden=True, context_settings=settings)

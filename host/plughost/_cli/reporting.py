@@ -114,7 +114,6 @@ class Reporter:
 
 
 def _show_start(host: Host, generation: Generation, lines: list[str]) -> None:
-    """Print the URLs, the state of each plugin, and how to stop."""
     out = console()
     mode = " in development mode" if host.dev else ""
     out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))

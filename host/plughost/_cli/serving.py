@@ -58,7 +58,7 @@ _ORIGIN: Final = {"where": "command line"}
 @click.command()
 @click.option("--reload", "watch", is_flag=True, help="With --dev: reload plugins when their source files change.")
 @host_options
-@strict_option
+@strict_option()
 @config_option
 def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, watch: bool) -> None:
     """Serve every installed plugin until SIGTERM or Ctrl+C.
@@ -107,7 +107,12 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         host.handed_over = True
         reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
     else:
-        _begin_stop(host, reporter)
+        notify("STOPPING=1")
+        if delay := host.settings.host.shutdown_delay:
+            after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
+            reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
+            host.delay_stop()
+        reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
     answered = host.stop()
     control.stop()
     _silence_closed_streams(sys.stdout, sys.stderr)
@@ -136,28 +141,18 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         reporter.fail("refused to start", str(error))
 
 
-def _begin_stop(host: Host, reporter: Reporter) -> None:
-    """Begin to stop: keep serving for `shutdown_delay` first, with readiness down."""
-    notify("STOPPING=1")
-    if delay := host.settings.host.shutdown_delay:
-        after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-        reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
-        host.delay_stop()
-    reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
-
-
 @click.command()
 @click.option("--files", is_flag=True, help="Also compare the installed files with their recorded hashes.")
 @json_option
 @host_options
-@strict_option
+@strict_option(expose_value=False)  # any failure is a problem, with or without it
 @config_option
-def check(*, settings: Settings, dev: bool, without: Collection[str], strict: bool, files: bool, as_json: bool) -> None:
+def check(settings: Settings, *, dev: bool, without: Collection[str], files: bool, as_json: bool) -> None:
     """Check whether the host and every enabled plugin would serve.
 
     Exit code 0 if they would, else 1. Warnings don't count.
     """
-    generation = preview_generation(settings, without, dev=dev, strict=strict, rehearsed=True)
+    generation = preview_generation(settings, without, dev=dev, rehearsed=True)
     registry, untried, problems = generation.registry, len(generation.stores.doubts), start_problems(generation)
     warnings = generation.warnings
     try:

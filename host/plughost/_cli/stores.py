@@ -16,19 +16,17 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     Group,
     as_click_error,
+    config_file,
     config_option,
     console,
-    group_config,
     group_config_option,
     is_wide,
     json_option,
     load_settings,
-    plain_table,
     preview_generation,
     print_json,
-    print_table,
+    print_rows,
     say,
-    say_omitted,
     spinner,
 )
 from plughost._runtime.audit import command_audit
@@ -58,8 +56,8 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    stores = _prepare_stores(load_settings(group_config()))
-    found = _collect_statistics(stores.values())
+    stores = _prepare_stores(load_settings(config_file(ctx)))
+    found = [statistics(stores[name]) for name in sorted(stores)]
     if as_json:
         print_json([asdict(each) for each in found])
     elif not found and not stores.failures:
@@ -77,13 +75,14 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
+@as_click_error(StoreError)
 def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Back up the store STORE to FILE.
 
     The backup is consistent even while a host serves the store. PostgreSQL stores are backed up with pg_dump.
     """
     chosen = _find_store(_prepare_stores(settings), store)
-    with as_click_error(StoreError), spinner(f"Copying {store}"):
+    with spinner(f"Copying {store}"):
         backup(chosen, file)
     record_backup(settings.data_dir, store)
     say(f"Wrote {file} ({decimal(file.stat().st_size)}).")
@@ -125,6 +124,7 @@ def _check_store(store: OpenStore[Any]) -> str | None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
+@as_click_error(StoreError)
 def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all data of the store STORE with the backup FILE.
 
@@ -134,12 +134,8 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     if not yes:
         _refuse_if_served([chosen])
         click.confirm(f"Replace all data in {chosen.database.config.place}?", abort=True)
-    audit = command_audit(settings)
-    with (
-        as_click_error(StoreError),
-        audit.recording("restore", target=[store], file=str(file)),
-        spinner(f"Restoring {store}"),
-    ):
+    recording = command_audit(settings).recording("restore", target=[store], file=str(file))
+    with recording, spinner(f"Restoring {store}"):
         schema = restore(chosen, file)
     say(f"Restored {store} with schema {schema}.")
 
@@ -148,50 +144,46 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 @click.argument("plugin", shell_complete=plugin_names)
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
+@as_click_error(StoreError)
 def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """Drop all data of PLUGIN from its stores, permanently.
 
     No host may serve the stores meanwhile.
     """
-    owned = [store for store in _prepare_stores(settings).values() if store.plugin == plugin]
+    owned = [store for _, store in sorted(_prepare_stores(settings).items()) if store.plugin == plugin]
     if not owned:
         raise click.ClickException(f"No installed plugin named {plugin} has a store.")
     if not yes:
         _refuse_if_served(owned)
-    _print_statistics(_collect_statistics(owned), console(stderr=True))
+    _print_statistics(map(statistics, owned), console(stderr=True))
     if not yes:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all data", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
     audit = command_audit(settings)
     for store in owned:
-        with as_click_error(StoreError), audit.recording("purge", target=[store.name]):
+        with audit.recording("purge", target=[store.name]):
             purge(store)
             say(f"Dropped the store {store.name} in {store.database.config.place}.")
 
 
-def _collect_statistics(stores: Iterable[OpenStore[Any]]) -> list[Statistics]:
-    return sorted((statistics(store) for store in stores), key=lambda found: found.store)
-
-
 def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
-    """Print statistics as a table."""
-    wide = is_wide(out)
-    names = ("store", *(("plugin", "database") if wide else ()), "schema", "rows", "size")
-    table = plain_table(*names, *(["place"] if wide else []), no_wrap=names)
-    for each in found:
-        table.add_row(
+    if is_wide(out):
+        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
+    names = ("store", "plugin", "database", "schema", "rows", "size", "place")
+    rows = [
+        (
             each.store,
-            *([each.plugin, each.dialect] if wide else []),
+            each.plugin,
+            each.dialect,
             "?" if each.trouble else _schema(each),
             "\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-",
             decimal(each.size),
-            *([each.place] if wide else []),
+            each.place,
         )
-    if wide:
-        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
-    print_table(out, table)
-    say_omitted(out, "plugin, database and place", wide=wide)
+        for each in found
+    ]
+    print_rows(out, names, rows, wide=["plugin", "database", "place"], omitted="plugin, database and place")
 
 
 def _schema(found: Statistics) -> str:
@@ -246,8 +238,7 @@ def _find_store(stores: Stores, name: str) -> OpenStore[Any]:
 
 def _refuse_if_served(stores: Iterable[OpenStore[Any]]) -> None:
     """Refuse stores that a host serves, before the user is asked to confirm."""
-    with as_click_error(StoreError):
-        for store in stores:
-            if store.database.exists():
-                with store.database.exclusive_claim():
-                    pass
+    for store in stores:
+        if store.database.exists():
+            with store.database.exclusive_claim():
+                pass

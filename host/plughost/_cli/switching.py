@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.completing import plugin_names
-from plughost._cli.options import EXIT_PROBLEMS, FunctionT, config_option, console, json_option, print_json, say
+from plughost._cli.options import (
+    EXIT_PROBLEMS,
+    CommandT,
+    as_click_error,
+    config_option,
+    console,
+    json_option,
+    print_json,
+    say,
+)
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import command_audit
 from plughost._runtime.control import reload_running
@@ -25,9 +34,9 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-def _switch_options(command: FunctionT) -> FunctionT:
-    """Add the argument and the options of `enable` and `disable` to a command."""
+def _switch_options(command: CommandT) -> CommandT:
     for option in (
+        as_click_error(CommandError),
         config_option,
         json_option,
         click.option("--keep", is_flag=True, help="Keep the change even if the running host refuses it."),
@@ -47,19 +56,20 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
     The command adds the plugins to the list `disabled` in the settings file, and reloads the running host. Plugins that
     require a disabled one are blocked.
     """
-    with _exclusive(settings) as now:
-        found = Environment().plugins
-        _refuse_unknown(names, [each.name for each in found])
+    with editing(settings) as now:
+        found, before = _installed(names), now.host.disabled
         required = sorted(set(names) & set(now.host.required))
         if required:
             raise click.ClickException(f"The setting required names {', '.join(required)}; remove it there first.")
-        disabled = list(dict.fromkeys([*now.host.disabled, *names]))
-        blocked = _blocked(found, disabled) - _blocked(found, now.host.disabled)
-        lines = [f"{name} is already disabled." for name in names if name in now.host.disabled]
-        lines += [f"Disabling {name}." for name in names if name not in now.host.disabled]
-        for each in [each for each in found if each.name in blocked]:
-            needed = " and ".join(other for other in each.requires if other in disabled)
-            lines.append(f"{each.name} requires {needed}, and is blocked.")
+        disabled = list(dict.fromkeys([*before, *names]))
+        lines = [f"{name} is already disabled." for name in names if name in before]
+        lines += [f"Disabling {name}." for name in names if name not in before]
+        blocked = {
+            each.name: [other for other in each.requires if other in disabled]
+            for each in found
+            if each.name not in disabled and {*each.requires} & {*disabled} and not {*each.requires} & {*before}
+        }
+        lines += [f"{name} requires {' and '.join(needed)}, and is blocked." for name, needed in blocked.items()]
         _switch(now, "disable", disabled, lines, blocked, **options)
 
 
@@ -70,28 +80,18 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
 
     The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
-    with _exclusive(settings) as now:
-        found = Environment().plugins
-        _refuse_unknown(names, [*(each.name for each in found), *now.host.disabled])
-        disabled = [name for name in now.host.disabled if name not in names]
-        lines = [f"{name} is not disabled." for name in names if name not in now.host.disabled]
-        lines += [f"Enabling {name}." for name in names if name in now.host.disabled]
-        for each in found:
-            if each.name in names:
-                lines += [
-                    f"{each.name} stays blocked: {other} is disabled." for other in each.requires if other in disabled
-                ]
+    with editing(settings) as now:
+        found, before = _installed(names, or_among=now.host.disabled), now.host.disabled
+        disabled = [name for name in before if name not in names]
+        lines = [f"{name} is not disabled." for name in names if name not in before]
+        lines += [f"Enabling {name}." for name in names if name in before]
+        lines += [
+            f"{each.name} stays blocked: {other} is disabled."
+            for each in found
+            for other in each.requires
+            if each.name in names and other in disabled
+        ]
         _switch(now, "enable", disabled, lines, (), **options)
-
-
-@contextmanager
-def _exclusive(settings: Settings) -> Iterator[Settings]:
-    """Let no other command edit the settings meanwhile. See `editing`."""
-    try:
-        with editing(settings) as now:
-            yield now
-    except CommandError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _switch(
@@ -153,13 +153,12 @@ def _print_report(report: ReloadReport | None, file: Path, *, undone: bool) -> N
         click.secho(refusal, err=True, fg="red", bold=True)
 
 
-def _refuse_unknown(names: Collection[str], known: Collection[str]) -> None:
+def _installed(names: Collection[str], or_among: Collection[str] = ()) -> tuple[InstalledPlugin, ...]:
+    """Return the installed plugins. Refuse a name that is neither among them nor among the others."""
+    found = Environment().plugins
+    known = {*(each.name for each in found), *or_among}
     for name in names:
         if name not in known:
             hint = did_you_mean(name, sorted(known), PLUGINS_LISTER)
             raise click.ClickException(f"No plugin named {name} is installed{hint}")
-
-
-def _blocked(found: Collection[InstalledPlugin], disabled: Collection[str]) -> set[str]:
-    """Return the enabled plugins that require a disabled one."""
-    return {each.name for each in found if each.name not in disabled and set(each.requires) & set(disabled)}
+    return found

@@ -1,4 +1,7 @@
-"""Edit the settings file: change one setting, and leave the rest of the file alone."""
+"""Edit the settings file: change one setting, and leave the rest of the file alone.
+
+What is not possible or not valid raises `CommandError`, and nothing has changed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from plughost._api.host import SettingChange
 from plughost._files import remove_leftovers, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.masking import MASK
-from plughost._settings.sources import DEFAULT_FILE, RESTART_ONLY, parse_settings
+from plughost._settings.sources import RESTART_ONLY, parse_settings
 from plughost._settings.variables import ENV_PREFIX
 
 if TYPE_CHECKING:
@@ -36,11 +39,7 @@ class Edit:
     after: str
 
     def undo(self) -> None:
-        """Put the old file back.
-
-        Raises:
-            CommandError: The file can't be written.
-        """
+        """Put the old file back."""
         with _as_command_error(self.file):
             if self.before is None:
                 self.file.unlink()
@@ -54,11 +53,8 @@ def editing(settings: Settings) -> Iterator[Settings]:
 
     Yields:
         The settings as the file has them now.
-
-    Raises:
-        CommandError: They can't be used, or the folder can't be read.
     """
-    folder = _file_of(settings).parent
+    folder = settings.default_file.resolve().parent
     with _as_command_error(folder):
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -74,11 +70,7 @@ def editing(settings: Settings) -> Iterator[Settings]:
 
 
 def with_value(text: str, key: str, value: object) -> str:
-    """Return the text of a settings file with a key set to a value, or removed for None. Comments and order stay.
-
-    Raises:
-        CommandError: The text is not valid TOML, or a part of the key that should be a table is not one.
-    """
+    """Return the text of a settings file with a key set to a value, or removed for None. Comments and order stay."""
     import tomlkit  # noqa: PLC0415 - needed only to change a setting
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - as above
 
@@ -128,11 +120,7 @@ def preview_setting(settings: Settings, models: Models, key: str, value: object)
 
 
 def edit_setting(settings: Settings, models: Models, key: str, value: object) -> Edit:
-    """Set a key in the settings file: the host's, or a plugin's if its model is given. None restores the default.
-
-    Raises:
-        CommandError: The change is not possible or not valid; nothing has changed.
-    """
+    """Set a key in the settings file: the host's, or a plugin's if its model is given. None restores the default."""
     edit = _prepare_edit(settings, models, key, value)
     with _as_command_error(edit.file):
         _write(edit.file, edit.after.encode())
@@ -140,43 +128,28 @@ def edit_setting(settings: Settings, models: Models, key: str, value: object) ->
 
 
 def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
-    """Return the validated change, without writing it."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
-        _refuse_unchangeable(settings, models, key)
-        file = _file_of(settings)
+        found = next((each for each in settings.values(models) if each.key == key), None)
+        if found is None:
+            raise CommandError(f"There is no setting {key}.")
+        if found.source.startswith(ENV_PREFIX):
+            raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
+        if MASK in str(found.value):
+            raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
+        file = settings.default_file.resolve()
         with _as_command_error(file):
             before = file.read_bytes() if settings.file is not None else None
         after = with_value((before or b"").decode("utf-8-sig"), key, value)
-        _validate(settings, models, key, after)
+        new = parse_settings(after, settings)
+        if key.startswith("plugins."):
+            plugin = key.split(".")[1]
+            new.mount_settings(plugin)
+            if (model := models.get(plugin)) is not None:
+                new.plugin_settings(plugin, type(model))
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
     return Edit(file, before, after)
-
-
-def _file_of(settings: Settings) -> Path:
-    return (settings.file or settings.base / DEFAULT_FILE).resolve()
-
-
-def _refuse_unchangeable(settings: Settings, models: Models, key: str) -> None:
-    found = next((each for each in settings.values(models) if each.key == key), None)
-    if found is None:
-        raise CommandError(f"There is no setting {key}.")
-    if found.source.startswith(ENV_PREFIX):
-        raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
-    if MASK in str(found.value):
-        raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
-
-
-def _validate(settings: Settings, models: Models, key: str, text: str) -> None:
-    """Validate the new text of the settings file, including the plugin's table if the key is a plugin's."""
-    new = parse_settings(text, settings)
-    first, _, rest = key.partition(".")
-    if first == "plugins":
-        plugin = rest.partition(".")[0]
-        new.mount_settings(plugin)
-        if (model := models.get(plugin)) is not None:
-            new.plugin_settings(plugin, type(model))
 
 
 @contextmanager
@@ -190,8 +163,8 @@ def _as_command_error(file: Path) -> Iterator[None]:
 def _write(file: Path, content: bytes) -> None:
     """Replace the file in one step. Its mode and owner stay."""
     remove_leftovers(file)
-    if file.exists():
-        state = file.stat()
-        replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
-    else:  # readable by all: it holds no secret, and the host may run as another user
+    if not file.exists():  # readable by all: it holds no secret, and the host may run as another user
         replace_file(file, content, 0o644)
+        return
+    state = file.stat()
+    replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))

@@ -1,4 +1,7 @@
-"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model."""
+"""Settings: `plughost.toml` and the environment, validated. Each plugin's own table by its own model.
+
+Settings that can't be used raise `SettingsError`, which names every problem.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,7 +20,15 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
-from plughost._settings.variables import ENV_PREFIX, NOT_SETTINGS, Variables, plugin_prefix, variable_names
+from plughost._settings.variables import (
+    ENV_PREFIX,
+    NOT_SETTINGS,
+    Variables,
+    leaves,
+    merge,
+    plugin_prefix,
+    variable_names,
+)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -37,6 +49,7 @@ RESTART_ONLY: Final = (
 )
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
+_to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")  # masks secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +71,11 @@ class Settings:
     tables: Mapping[str, Mapping[str, Any]]
     environment: Mapping[str, str]
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def default_file(self) -> Path:
+        """The TOML file, even where there is none yet."""
+        return self.file or self.base / DEFAULT_FILE
 
     @property
     def data_dir(self) -> Path:
@@ -84,9 +102,6 @@ class Settings:
         Returns:
             The settings, and a line for each changed key that takes effect only at a start. Such keys keep their
             old values.
-
-        Raises:
-            SettingsError: The new settings can't be used.
         """
         new = read_settings(self.file, self.environment, self.base)
         changed = [key for key in RESTART_ONLY if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
@@ -106,35 +121,23 @@ class Settings:
         return None if given is None else (self.base / given.expanduser()).absolute()
 
     def mount_settings(self, plugin: str) -> MountSettings:
-        """Return the host's part of a plugin's table.
-
-        Raises:
-            SettingsError: A value is invalid.
-        """
-        own = {key: value for key, value in self.tables.get(plugin, {}).items() if key in MountSettings.model_fields}
-        return self._validate(MountSettings, plugin, own)
+        """Return the host's part of a plugin's table."""
+        return self._validate(MountSettings, plugin)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them.
-
-        Raises:
-            SettingsError: A key is unknown or a value is invalid. Every problem is named.
-        """
+        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
         reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
         if reserved:
             where = f"the settings model {model.__name__} has a field {reserved[0]}"
             raise SettingsError([f"{where}, which is the host's: give it another name"])
-        table = self.tables.get(plugin, {})
-        own = {key: value for key, value in table.items() if key not in MountSettings.model_fields}
-        return self._validate(model, plugin, own)
+        return self._validate(model, plugin)
 
-    def _validate(self, model: type[ModelT], plugin: str, table: Mapping[str, Any]) -> ModelT:
-        variables = Variables(plugin_prefix(plugin), self.environment)
-        try:
-            return model.model_validate(_merge(table, variables.values(model)), extra="forbid")
-        except ValidationError as error:
-            problems = describe_problems(error, f"plugins.{plugin}", model, self._name, variables.source)
-            raise SettingsError(problems) from None
+    def _validate(self, model: type[ModelT], plugin: str) -> ModelT:
+        is_host_part = model is MountSettings
+        table = self.tables.get(plugin, {})
+        own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
+        variables = Variables(model, plugin_prefix(plugin), self.environment)
+        return _validate(model, own, variables, f"plugins.{plugin}", self._name)
 
     @property
     def _name(self) -> str:
@@ -168,28 +171,33 @@ class Settings:
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
         """Yield every setting in force, including the host's part of each plugin's table. Secrets are masked."""
-        yield from self._values(self.host, "", self.raw, Variables(ENV_PREFIX, self.environment))
+        yield from self._values(self.host, "", self.raw, ENV_PREFIX)
         for name, model in plugins.items():
-            variables = Variables(plugin_prefix(name), self.environment)
             for each in (self.mount_settings(name), model):
                 if each is not None:
-                    yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), variables)
+                    yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), plugin_prefix(name))
 
-    def _values(self, model: BaseModel, prefix: str, table: Mapping[str, Any], variables: Variables) -> Iterator[Value]:
-        given = variables.values(type(model))
+    def _values(
+        self, model: BaseModel, prefix: str, table: Mapping[str, Any], variables_prefix: str
+    ) -> Iterator[Value]:
+        variables = Variables(type(model), variables_prefix, self.environment)
+        in_file = {path[:length] for path, _ in leaves(table) for length in range(len(path) + 1)}
         for path, value, info in _leaves(model):
-            source = "default"
-            if _has(given, path):
-                source = variables.source(path) or "environment"
-            elif _has(table, path):
-                source = self._name
+            source = variables.source(path) or (self._name if path in in_file else "default")
             shown = _to_json(value), _to_json(_default(info))
             example = next(iter(info.examples or ()), None)
             yield Value(prefix + ".".join(path), *shown, source, info.description or "", example)
 
 
+def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variables, name: str, place: str) -> ModelT:
+    """Validate a table, overridden by variables. Unknown keys are refused even if the model allows them."""
+    try:
+        return model.model_validate(merge(table, variables.values), extra="forbid")
+    except ValidationError as error:
+        raise SettingsError(describe_problems(error, name, model, place, variables.source)) from None
+
+
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
-    """Return a copy of a model with another value for a dotted key."""
     table, _, rest = key.partition(".")
     return model.model_copy(update={table: _replace_value(getattr(model, table), rest, value) if rest else value})
 
@@ -204,9 +212,6 @@ def read_settings(
         environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
             The process's by default.
         base: The folder that relative paths start from. By default the file's folder, else the current one.
-
-    Raises:
-        SettingsError: The file can't be read, or a setting of the host's own is unknown or invalid.
     """
     environment = dict(os.environ) if environment is None else environment
     file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"))
@@ -216,24 +221,14 @@ def read_settings(
 
 
 def parse_settings(text: str, like: Settings) -> Settings:
-    """Parse a text as if it were the file of other settings.
-
-    Raises:
-        SettingsError: The text is not valid TOML, or a setting of the host's own is unknown or invalid.
-    """
-    file = like.file or like.base / DEFAULT_FILE
-    return _build_settings(_parse_toml(text, file), file, like.environment, like.base)
+    """Parse a text as if it were the file of other settings."""
+    return _build_settings(_parse_toml(text, like.default_file), like.default_file, like.environment, like.base)
 
 
 def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping[str, str], base: Path) -> Settings:
     tables = _normalize_tables(raw.pop("plugins", {}), file)
     place = file.name if file is not None else "settings"
-    variables = Variables(ENV_PREFIX, environment)
-    values = _merge(raw, variables.values(HostSettings))
-    try:
-        host = HostSettings.model_validate(values)
-    except ValidationError as error:
-        raise SettingsError(describe_problems(error, "", HostSettings, place, variables.source)) from None
+    host = _validate(HostSettings, raw, Variables(HostSettings, ENV_PREFIX, environment), "", place)
     return Settings(file=file, base=base, host=host, tables=tables, environment=environment, raw=raw)
 
 
@@ -280,15 +275,6 @@ def _normalize_tables(tables: Any, file: Path | None) -> dict[str, dict[str, Any
     return {plugin: tables[name] for plugin, name in by_plugin.items()}
 
 
-def _merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two nested mappings. Where both set a key, `high` wins."""
-    merged = dict(low)
-    for key, value in high.items():
-        below = merged.get(key)
-        merged[key] = _merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
-    return merged
-
-
 def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], Any, FieldInfo]]:
     """Yield the path, the value and the field of each setting that is not a table."""
     for name, info in type(model).model_fields.items():
@@ -299,21 +285,8 @@ def _leaves(model: BaseModel, *above: str) -> Iterator[tuple[tuple[str, ...], An
             yield (*above, name), value, info
 
 
-def _has(table: Any, path: Iterable[str]) -> bool:
-    for name in path:
-        if not isinstance(table, Mapping) or name not in table:
-            return False
-        table = table[name]
-    return True
-
-
 def _default(info: FieldInfo) -> Any:
     """Return a field's default, or None if it has none or it depends on other fields."""
     if info.is_required() or (info.default_factory and info.default_factory_takes_validated_data):
         return None
     return info.get_default(call_default_factory=True)
-
-
-def _to_json(value: Any) -> Any:
-    """Return a value as JSON types, with secrets masked."""
-    return to_jsonable_python(value, fallback=str, bytes_mode="base64")

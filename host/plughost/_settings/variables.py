@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -28,57 +27,69 @@ def variable_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
             yield from variable_names(info.annotation, f"{prefix}{name}__")
 
 
-@dataclass(frozen=True, slots=True)
 class Variables:
-    """The environment variables of one prefix."""
+    """The environment variables of one prefix, decoded for a model.
 
-    prefix: str
-    environment: Mapping[str, str]
+    Attributes:
+        values: What they set, nested.
+    """
 
-    def values(self, model: type[BaseModel]) -> dict[str, Any]:
-        """Return the values that they set in a model, nested and decoded.
-
-        Raises:
-            SettingsError: A list or a table is not valid JSON.
-        """
-        own = {
-            name: value for name, value in self.environment.items() if name.startswith(self.prefix) and name.isupper()
-        }
-        if not own:
-            return {}
-        malformed = [name for name in sorted(own) if not self._is_json(model, name)]
+    def __init__(self, model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> None:
+        """Decode the variables."""
+        self.values: dict[str, Any] = {}
+        self._sources: dict[tuple[str, ...], str] = {}
+        malformed = []
+        for name, value in sorted(environment.items()):
+            if name.startswith(prefix) and name.isupper():
+                decoded = _decode(model, prefix, name, value)
+                if decoded is None:
+                    malformed.append(name)
+                else:
+                    self.values = merge(self.values, decoded)
+                    self._sources |= {path: name for path, _ in leaves(decoded)}
         if malformed:
             example = 'write a list as ["a", "b"], a table as {"key": "value"}'
             raise SettingsError([f"environment: {name}: it is not valid JSON; {example}" for name in malformed])
-        return _decode(model, self.prefix, own)
 
     def source(self, path: Sequence[str]) -> str | None:
-        """Return the variable that sets a key: its own, that of a key below it, or that of a table above it."""
-        own = self._name(path)
-        below = (name for name in sorted(self.environment) if name.startswith(f"{own}__"))
-        above = (self._name(path[:length]) for length in range(len(path) - 1, 0, -1))
-        return next((name for name in (own, *below, *above) if self.environment.get(name)), None)
-
-    def _is_json(self, model: type[BaseModel], name: str) -> bool:
-        """Return whether a variable can be decoded. That of a number, for example, needs no decoding."""
-        from pydantic_settings import SettingsError as DecodeError  # noqa: PLC0415 - see _decode
-
-        try:
-            _decode(model, self.prefix, {name: self.environment[name]})
-        except DecodeError:
-            return False
-        return True
-
-    def _name(self, path: Sequence[str]) -> str:
-        return self.prefix + "__".join(path).upper()
+        """Return the variable that sets a key, a key below it, or the table that the key is in."""
+        wanted = tuple(path)
+        return next((name for key, name in self._sources.items() if key[: len(wanted)] == wanted[: len(key)]), None)
 
 
-def _decode(model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    from pydantic_settings import BaseSettings, EnvSettingsSource  # noqa: PLC0415 - slow to import, and few hosts set variables
+def leaves(table: Mapping[str, Any] | list[Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield path and value of all that is in a table, its tables and lists. An empty one is a value, too."""
+    for key, value in table.items() if isinstance(table, Mapping) else enumerate(table):
+        path = (*above, str(key))
+        if isinstance(value, Mapping | list) and value:
+            yield from leaves(value, *path)
+        else:
+            yield path, value
 
-    source = EnvSettingsSource(
-        BaseSettings, env_prefix=prefix, env_nested_delimiter="__", case_sensitive=False, env_ignore_empty=True
+
+def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two nested mappings. Where both set a key, `high` wins."""
+    merged = dict(low)
+    for key, value in high.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _decode(model: type[BaseModel], prefix: str, name: str, value: str) -> dict[str, Any] | None:
+    """Return what a variable sets in a model. None if it sets a list or a table, and is not valid JSON."""
+    import pydantic_settings  # noqa: PLC0415 - slow to import, and few hosts set variables
+
+    source = pydantic_settings.EnvSettingsSource(
+        pydantic_settings.BaseSettings,
+        env_prefix=prefix,
+        env_nested_delimiter="__",
+        case_sensitive=False,
+        env_ignore_empty=True,
     )
     source.settings_cls = model  # type: ignore[assignment] # it only reads the fields, which any model has
-    source.env_vars = {name.lower(): value for name, value in environment.items()}
-    return source()
+    source.env_vars = {name.lower(): value}
+    try:
+        return source()
+    except pydantic_settings.SettingsError:
+        return None

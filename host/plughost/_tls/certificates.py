@@ -1,4 +1,7 @@
-"""The certificates of HTTPS listeners: the operator's own, or a generated one (CONTRACT 1)."""
+"""The certificates of HTTPS listeners: the operator's own, or a generated one (CONTRACT 1).
+
+What can't be used raises `CertificateError`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,15 @@ from cryptography.hazmat.primitives import hashes
 
 from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
-from plughost._files import locked_folder, write_private
+from plughost._files import write_private
 from plughost._servers import ListenError
 from plughost._tls.keypairs import (
     RENEW_BEFORE,
     KeyPair,
     PreparedTLS,
-    folder_error,
+    chain_pem,
     key_type,
+    locked_tls_folder,
     names_of,
     read_chain,
     read_pem,
@@ -37,11 +41,7 @@ if TYPE_CHECKING:
 
 
 def prepare(settings: Settings, *, dev: bool) -> PreparedTLS:
-    """Return the certificate and key files for the HTTPS listeners, according to the settings.
-
-    Raises:
-        CertificateError: No certificate is set, or the one that is set cannot be used.
-    """
+    """Return the certificate and key files for the HTTPS listeners, according to the settings."""
     tls, folder = settings.host.tls, tls_folder(settings)
     if tls.certificate or tls.key or tls.pkcs12:
         certificate, key, pkcs12 = map(settings.path, (tls.certificate, tls.key, tls.pkcs12))
@@ -67,9 +67,6 @@ def load_production(
     Suitable PEM files are used in place. A key store, and a key that is encrypted or not PKCS#8, is converted to files
     in `work_dir` (mode 0600), since granian reads unencrypted PKCS#8 only. If `key` is None, the certificate's file
     contains the key.
-
-    Raises:
-        CertificateError: A file cannot be used, the pair doesn't match, or the certificate has expired.
     """
     if pkcs12 is not None and (certificate or key):
         raise CertificateError("both PEM files and `pkcs12` are set under [tls]; keep one of them")
@@ -85,21 +82,14 @@ def load_production(
             warnings.append(f"{key}: every user of this machine may read the private key; `chmod 600 {key}`")
     else:
         certificate, key = work_dir / "production-certificate.pem", work_dir / "production-key.pem"
-        try:
-            with locked_folder(work_dir):
-                write_private(key, pair.key_pem)
-                write_private(certificate, pair.certificate_pem)
-        except OSError as error:
-            raise folder_error(work_dir, error) from error
+        with locked_tls_folder(work_dir):
+            write_private(key, pair.key_pem)
+            write_private(certificate, chain_pem(pair.chain))
     return PreparedTLS(certificate=certificate, key=key, warnings=tuple(warnings), chain=pair.chain)
 
 
 def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
-    """Return the certificate file that a host with these settings serves, and the file's password.
-
-    Raises:
-        CertificateError: No certificate is set, and none was generated yet.
-    """
+    """Return the certificate file that a host with these settings serves, and the file's password."""
     tls = settings.host.tls
     path = settings.path(tls.pkcs12 or tls.certificate)
     if path is not None:
@@ -113,11 +103,7 @@ def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
 def describe(
     source: PreparedTLS | Path, password: str | None = None, *, now: datetime | None = None
 ) -> CertificateInfo:
-    """Describe the server's certificate: that of prepared files as it was read, or that of a file as it is now.
-
-    Raises:
-        CertificateError: The file cannot be read, or contains no certificate.
-    """
+    """Describe the server's certificate: that of prepared files as it was read, or that of a file as it is now."""
     if isinstance(source, PreparedTLS):
         path, leaf = source.certificate, source.chain[0]
     else:
@@ -163,12 +149,8 @@ def _password(settings: Settings) -> str | None:
 
 
 def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
-    """Return warnings about a certificate that can be served.
-
-    Raises:
-        CertificateError: The certificate has expired.
-    """
-    leaf, now = pair.leaf, datetime.now(UTC)
+    """Return warnings about a certificate. Refuse one that has expired."""
+    leaf, now = pair.chain[0], datetime.now(UTC)
     if now >= leaf.not_valid_after_utc:
         raise CertificateError(
             f"{source}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC; "

@@ -1,7 +1,12 @@
-"""Certificates with their private keys: reads and checks PEM and PKCS#12 files."""
+"""Certificates with their private keys: reads and checks PEM and PKCS#12 files.
+
+What can't be used raises `CertificateError`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -20,6 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from plughost._api.errors import CertificateError
+from plughost._files import locked_folder
 from plughost._servers.base import TLSFiles
 
 if TYPE_CHECKING:
@@ -31,7 +37,7 @@ _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
 _RSA_BITS: Final = 2048
-_CURVES: Final = ("secp256r1", "secp384r1")
+_SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
 _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 
 
@@ -41,16 +47,6 @@ class KeyPair:
 
     chain: tuple[x509.Certificate, ...]
     key: PrivateKeyTypes
-
-    @property
-    def leaf(self) -> x509.Certificate:
-        """The server's own certificate."""
-        return self.chain[0]
-
-    @property
-    def certificate_pem(self) -> bytes:
-        """The chain as PEM."""
-        return chain_pem(self.chain)
 
     @property
     def key_pem(self) -> bytes:
@@ -73,11 +69,7 @@ class PreparedTLS(TLSFiles):
     chain: tuple[x509.Certificate, ...] = field(default=(), compare=False, repr=False)
 
     def require_unchanged(self) -> None:
-        """Raise an error if the files were replaced since they were read.
-
-        Raises:
-            CertificateError: They contain another certificate now, or can't be read.
-        """
+        """Raise an error if the files were replaced since they were read."""
         if read_chain(self.certificate) != self.chain:
             raise CertificateError(f"{self.certificate}: was replaced while it was being read; try again")
 
@@ -88,11 +80,7 @@ def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
 
 
 def read_chain(path: Path, password: str | None = None) -> tuple[x509.Certificate, ...]:
-    """Return the certificates of a PEM or PKCS#12 file, the server's first.
-
-    Raises:
-        CertificateError: The file cannot be read, or contains no certificate.
-    """
+    """Return the certificates of a PEM or PKCS#12 file, the server's first."""
     content = _read(path)
     return _pem_chain(path, content) if _PEM in content else read_pkcs12(path, password).chain
 
@@ -101,9 +89,6 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
     """Return a certificate with its chain and its key from two PEM files, or from a single one.
 
     The key is PKCS#8, PKCS#1 or SEC 1. The password is ignored if the key isn't encrypted.
-
-    Raises:
-        CertificateError: A file cannot be used, or the two don't belong together.
     """
     chain = _pem_chain(certificate, _read(certificate))
     key_file = key or certificate
@@ -111,11 +96,7 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
-    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292).
-
-    Raises:
-        CertificateError: The file cannot be used.
-    """
+    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292)."""
     content = _read(path)
     try:
         found = pkcs12.load_pkcs12(content, password.encode() if password else None)
@@ -145,12 +126,17 @@ def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
     return tuple(str(name.value) for name in names if isinstance(name, x509.DNSName | x509.IPAddress))
 
 
-def folder_error(folder: Path, error: OSError) -> CertificateError:
-    """Return the error for a folder that can't be read or written."""
-    return CertificateError(
-        f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
-        "the user that runs plughost needs the folder to itself"
-    )
+@contextmanager
+def locked_tls_folder(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder of certificates. See `plughost.locked_folder`."""
+    try:
+        with locked_folder(folder):
+            yield
+    except OSError as error:
+        raise CertificateError(
+            f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
+            "the user that runs plughost needs the folder to itself"
+        ) from error
 
 
 def usable_in_place(certificate: Path, key: Path) -> bool:
@@ -165,13 +151,10 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
 
 def key_type(key: PublicKeyTypes) -> str:
     """Return the type of a key, such as `EC P-256` or `RSA 2048`."""
-    match key:
-        case ec.EllipticCurvePublicKey():
-            return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
-        case rsa.RSAPublicKey():
-            return f"RSA {key.key_size}"
-        case ed25519.Ed25519PublicKey():
-            return "Ed25519"
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return f"EC {_CURVE_NAMES.get(key.curve.name, key.curve.name)}"
+    if isinstance(key, rsa.RSAPublicKey):
+        return f"RSA {key.key_size}"
     return type(key).__name__.removesuffix("PublicKey").lstrip("_")
 
 
@@ -229,16 +212,12 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
         raise CertificateError(
             f"{certificate}: the server's own certificate must come first, then those that issued it"
         )
-    match pair.key:
-        case ed25519.Ed25519PrivateKey():
-            return pair
-        case rsa.RSAPrivateKey() if pair.key.key_size >= _RSA_BITS:
-            return pair
-        case ec.EllipticCurvePrivateKey() if pair.key.curve.name in _CURVES:
-            return pair
+    kind = key_type(pair.key.public_key())
+    if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):
+        return pair
     # Other keys make the engine panic, or clients refuse them.
     raise CertificateError(
-        f"{key}: a key of kind {key_type(pair.key.public_key())} cannot serve TLS here; "
+        f"{key}: a key of kind {kind} cannot serve TLS here; "
         f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
     )
 

@@ -2,7 +2,7 @@
 
 Its folder contains `keystore.p12` with its password in `keystore.password`, and the same pair as `certificate.pem` and
 `key.pem`. The key store is authoritative: the PEM files are rewritten from it whenever they differ, so a start repairs
-what an interrupted one left.
+what an interrupted one left. What can't be used raises `CertificateError`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -20,8 +21,16 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from plughost._api.errors import CertificateError
-from plughost._files import locked_folder, tighten, write_private
-from plughost._tls.keypairs import RENEW_BEFORE, KeyPair, PreparedTLS, folder_error, names_of, read_pkcs12
+from plughost._files import tighten, write_private
+from plughost._tls.keypairs import (
+    RENEW_BEFORE,
+    KeyPair,
+    PreparedTLS,
+    chain_pem,
+    locked_tls_folder,
+    names_of,
+    read_pkcs12,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,20 +61,13 @@ def ensure_self_signed(
     It is valid for `DEFAULT_NAMES` and the given names. It is generated anew in the last 30 days of its validity, when
     the names change, when its files are damaged, and on request. Threads and processes may call this at the same time:
     all get the same certificate. The folder is made if it is missing, and closed to other users.
-
-    Raises:
-        CertificateError: A name is invalid, or the folder cannot be written.
     """
-    wanted = tuple(dict.fromkeys([*DEFAULT_NAMES, *map(_host_name, names)]))
-    try:
-        with locked_folder(folder):
-            return _ensure_locked(folder, wanted, force=force, now=now or datetime.now(UTC))
-    except OSError as error:
-        raise folder_error(folder, error) from error
+    wanted = list(dict.fromkeys(map(_general_name, [*DEFAULT_NAMES, *names])))
+    with locked_tls_folder(folder):
+        return _ensure_locked(folder, wanted, force=force, now=now or datetime.now(UTC))
 
 
-def _ensure_locked(folder: Path, names: tuple[str, ...], *, force: bool, now: datetime) -> PreparedTLS:
-    """Do the work of `ensure_self_signed`. The caller holds the folder's lock."""
+def _ensure_locked(folder: Path, names: list[x509.GeneralName], *, force: bool, now: datetime) -> PreparedTLS:
     warnings = []
     tighten(folder, 0o700)
     pair = None
@@ -80,11 +82,11 @@ def _ensure_locked(folder: Path, names: tuple[str, ...], *, force: bool, now: da
             pair = read_pkcs12(folder / _KEY_STORE_FILE, (folder / _PASSWORD_FILE).read_text("ascii"))
         except (CertificateError, OSError, UnicodeDecodeError) as error:
             warnings.append(f"{folder / _KEY_STORE_FILE}: could not be used ({error}); a new certificate was made")
-    made = force or pair is None or not _is_reusable(pair.leaf, names, now)
+    made = force or pair is None or not _is_reusable(pair.chain[0], names, now)
     if pair is None or made:
         pair = _generate(names, now)
         _write_key_store(folder, pair)
-    for name, content in ((_KEY_FILE, pair.key_pem), (CERTIFICATE_FILE, pair.certificate_pem)):
+    for name, content in ((_KEY_FILE, pair.key_pem), (CERTIFICATE_FILE, chain_pem(pair.chain))):
         if not (folder / name).exists() or (folder / name).read_bytes() != content:
             if not made:
                 warnings.append(f"{folder / name}: was not what the key store holds, and was written anew from it")
@@ -98,12 +100,12 @@ def _ensure_locked(folder: Path, names: tuple[str, ...], *, force: bool, now: da
     )
 
 
-def _is_reusable(leaf: x509.Certificate, names: tuple[str, ...], now: datetime) -> bool:
+def _is_reusable(leaf: x509.Certificate, names: list[x509.GeneralName], now: datetime) -> bool:
     fresh = leaf.not_valid_before_utc <= now < leaf.not_valid_after_utc - RENEW_BEFORE
-    return fresh and set(names_of(leaf)) == set(names)
+    return fresh and set(names_of(leaf)) == {str(name.value) for name in names}
 
 
-def _generate(names: tuple[str, ...], now: datetime) -> KeyPair:
+def _generate(names: list[x509.GeneralName], now: datetime) -> KeyPair:
     """Generate a key with its certificate, a leaf that can sign no other, so clients that trust it trust only it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _COMMON_NAME)])
@@ -130,7 +132,7 @@ def _generate(names: tuple[str, ...], now: datetime) -> KeyPair:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(usage, critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(identifier, critical=False)
         # Distinguishes certificates of the same subject if a client trusts several (RFC 5280 section 4.2.1.1).
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), critical=False)
@@ -147,35 +149,25 @@ def _write_key_store(folder: Path, pair: KeyPair) -> None:
     assert isinstance(pair.key, ec.EllipticCurvePrivateKey), "it was generated here"
     password = secrets.token_urlsafe(24)
     content = pkcs12.serialize_key_and_certificates(
-        _FRIENDLY_NAME, pair.key, pair.leaf, None, BestAvailableEncryption(password.encode())
+        _FRIENDLY_NAME, pair.key, pair.chain[0], None, BestAvailableEncryption(password.encode())
     )
     write_private(folder / _PASSWORD_FILE, password.encode())
     write_private(folder / _KEY_STORE_FILE, content)
 
 
-def _host_name(name: str) -> str:
-    """Return the canonical form of a host name or an IP address."""
-    try:
-        return str(ipaddress.ip_address(name.strip().removeprefix("[").removesuffix("]")))
-    except ValueError:
-        pass
+def _general_name(name: str) -> x509.GeneralName:
+    """Return a host name or an IP address, in its canonical form, as certificates contain it."""
+    with suppress(ValueError):
+        return x509.IPAddress(ipaddress.ip_address(name.strip().removeprefix("[").removesuffix("]")))
     plain = name.strip().removesuffix(".")
     wildcard = "*." if plain.startswith("*.") else ""
-    try:
+    canonical = ""
+    with suppress(UnicodeError):
         # Certificates contain internationalized names in ASCII form (RFC 5280 section 7.2).
         canonical = wildcard + plain.removeprefix("*.").encode("idna").decode().lower()
-    except UnicodeError:
-        canonical = ""
     if not _DNS_NAME.fullmatch(canonical) or len(canonical) > 253:
         raise CertificateError(
             f"`{name}` is no host name or IP address; give it as in `names = ['dev.example.org', '192.168.1.20']` "
             "under [tls], without scheme and port"
         )
-    return canonical
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+    return x509.DNSName(canonical)
