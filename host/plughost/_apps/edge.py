@@ -13,7 +13,7 @@ import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._apps.streams import BoundedStream, close_stream
+from plughost._apps.streams import WrappedStream, bounded_parts, close_stream
 from plughost._logging import this_thread
 from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
 
@@ -98,7 +98,7 @@ class Edge:
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
         elif length := resp.get_header("Content-Length"):
-            resp.stream = BoundedStream(stream, int(length))
+            resp.stream = WrappedStream(stream, bounded_parts(stream, int(length)))
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:
