@@ -14,8 +14,16 @@ import falcon.media
 from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
 from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_site, site_middleware
-from plughost._apps.idempotency import compile_idempotency
-from plughost._apps.mounting import RoleRequired, body_too_large, common_fields, mount, no_principal, require_role
+from plughost._apps.idempotency import Idempotency
+from plughost._apps.mounting import (
+    BEARER,
+    SecurityCheck,
+    body_too_large,
+    common_fields,
+    mount,
+    no_principal,
+    require_role,
+)
 from plughost._apps.streams import close_stream
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
@@ -108,7 +116,7 @@ def build_site_apps(
         components = [*outermost, *(each.component for each in all_middleware)]
         role = site.required_role if isinstance(site, AdminSite) else None
         if role is not None:
-            components.append(RoleRequired(authenticator, role))
+            components.append(SecurityCheck((BEARER,), (role,), "admin", authenticator))
         sites[name] = SiteApp(
             groups=groups,
             app=build_app(
@@ -135,18 +143,16 @@ def _mount_group(
     max_body_limit = entry.mount.body_limit
     limit = max_body_limit or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
-    authenticator = entry.authenticator or entry.context.authenticator or no_principal
     store = entry.context.stores.get(store_of(entry.name))
-    idempotency = functools.partial(compile_idempotency, plugin=entry.name, store=store, now=entry.context.now)
     return mount(
         entry.name,
         group,
         int(limit),
         own,
         vary,
-        authenticator=authenticator,
+        authenticator=entry.authenticator or entry.context.authenticator or no_principal,
         max_body_limit=max_body_limit,
-        idempotency=idempotency,
+        idempotency=Idempotency(store, entry.name, entry.context.now) if store is not None else None,
     )
 
 
@@ -187,14 +193,12 @@ def build_app(
 
 
 class RouteMiddleware:
-    """Applies what a request's route declares, and its plugin's own middleware, as one Falcon middleware."""
+    """Applies what a request's operation declares, and its plugin's own middleware, as one Falcon middleware."""
 
     def __init__(self, common: Mapping[str, str]) -> None:
-        """Take the header fields for responses outside of all route groups."""
-        self._common = common
+        self._common = common  # the header fields of responses outside of all route groups
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Choose the minor version, refuse what the route can't serve, and run the plugin's own middleware."""
         environ = req.env
         mounted = req.mounted
         if mounted is None:
@@ -204,24 +208,22 @@ class RouteMiddleware:
         versions = mounted.versions
         if versions is not None:
             req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
-        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > mounted.body_limit:
-            raise body_too_large(mounted.body_limit)
+        operation = mounted.operations.get(req.method, mounted.undeclared)
+        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > operation.body_limit:
+            raise body_too_large(operation.body_limit)
         accept = environ.get("HTTP_ACCEPT")
-        if accept and accept != "*/*":
-            offers = mounted.produces.get(req.method)
-            if offers and best_offer(accept, offers) is None:
-                raise not_acceptable(offers)
-        for process in mounted.process_resource:
+        if accept and accept != "*/*" and operation.produces and best_offer(accept, operation.produces) is None:
+            raise not_acceptable(operation.produces)
+        for process in operation.process_resource:
             process(req, resp, resource, params)
 
     def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
-        """Add the headers that every response carries."""
         mounted = req.mounted
         if mounted is None:
             resp.add_common(self._common, req.request_id)
             return
         resp.add_common(mounted.common_fields[req.api_version], req.request_id)
-        for process in mounted.process_response:
+        for process in mounted.operations.get(req.method, mounted.undeclared).process_response:
             process(req, resp, resource, req_succeeded)
         if type(resp.status) is not str:
             resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
@@ -252,7 +254,7 @@ def _on_audited_http_error(
 
 
 def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
-    """Write a Falcon error in the format of the request's route group."""
+    """Replace the response by a Falcon error, in the format of the request's route group."""
     mounted = req.mounted
     errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
     if error.description is None:
@@ -263,7 +265,14 @@ def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError,
     resp.status = problem.status
     if error.headers is not None:
         resp.set_headers(error.headers)
-    _write_error(resp, errors.media_type, errors.render(problem))
+    resp.data = errors.render(problem)
+    resp.content_type = errors.media_type
+    resp.media = None
+    resp.text = None
+    if resp.stream is not None:
+        with suppress(Exception):  # the response is an error already
+            close_stream(resp.stream)
+        resp.stream = None
 
 
 def _on_store_error(
@@ -299,15 +308,3 @@ def _on_exception(
         ),
         params,
     )
-
-
-def _write_error(resp: falcon.Response, media_type: str, body: bytes) -> None:
-    """Replace the resource's response body with an error's."""
-    resp.media = None
-    resp.text = None
-    if resp.stream is not None:
-        with suppress(Exception):  # the response is an error already
-            close_stream(resp.stream)
-        resp.stream = None
-    resp.content_type = media_type
-    resp.data = body

@@ -19,10 +19,9 @@ from plughost._api.idempotency import table_of
 from plughost.stores import Duplicate, OpenStore, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from datetime import datetime
 
-    from plughost._api.declarations import Route
     from plughost.http._request import Request
     from plughost.stores import Session
 
@@ -34,17 +33,16 @@ _match_key: Final = re.compile(r'("?)([\x21\x23-\x5b\x5d-\x7e]{1,255})\1').fullm
 
 
 class Idempotency:
-    """The middleware of routes with idempotent operations. Other routes don't have it."""
+    """The middleware of a plugin's idempotent operations."""
 
-    def __init__(self, methods: Collection[str], store: OpenStore[Session], plugin: str, now: Callable[[], datetime]):
-        self._methods = methods
+    def __init__(self, store: OpenStore[Session], plugin: str, now: Callable[[], datetime]) -> None:
         self._store = store
         self._table = table_of(plugin)
         self._now = now
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Record the key of a new request, or replay the response to an earlier one."""
-        header = req.get_header("Idempotency-Key") if req.method in self._methods else None
+        header = req.get_header("Idempotency-Key")
         if header is None:
             return
         match = _match_key(header.strip())
@@ -107,14 +105,6 @@ class Idempotency:
                 self._store.run(_save_response, self._table, key_id, (resp.status_code, headers, body))
             else:
                 self._store.run(_mark_unknown, self._table, key_id)
-
-
-def compile_idempotency(
-    route: Route, plugin: str, store: OpenStore[Session] | None, now: Callable[[], datetime]
-) -> Idempotency | None:
-    """Return the middleware for a route's idempotent operations. None if it has none."""
-    methods = frozenset(method for method, operation in route.operations.items() if operation.idempotent)
-    return Idempotency(methods, store, plugin, now) if methods and store is not None else None
 
 
 def _digest(*texts: str) -> str:

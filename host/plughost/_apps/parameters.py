@@ -9,13 +9,12 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
 from plughost.http._forms import is_number
-from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text
+from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text, refusal
 from plughost.http._paging import text_of
 
 if TYPE_CHECKING:
@@ -27,10 +26,9 @@ Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
 Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
-_MAX_DIGITS: Final = 400
-_HUGE: Final = 10**_MAX_DIGITS
-_match_integer = re.compile(r"-?[0-9]+").fullmatch
-_require_text = Text().checker()
+_BEYOND_ALL_BOUNDS: Final = Decimal("1e400")
+_is_integer: Final = re.compile(r"-?[0-9]+").fullmatch
+_require_text: Final = Text().checker()
 
 # Keyword to its test of a value, and the message if the test fails (CONTRACT 2).
 _COMMON_RULES: Final[Mapping[str, Rule]] = {"enum": (lambda value, choices: value in choices, "must be one of {}")}
@@ -48,10 +46,6 @@ _STRING_RULES: Final[Mapping[str, Rule]] = {
     "pattern": (lambda value, pattern: re.search(pattern, value) is not None, "must match {}"),
 }
 _UNCHECKED_KEYWORDS: Final = frozenset({"type", "format", "default", "examples", "title", "description", "deprecated"})
-
-
-class InvalidValueError(ValueError):
-    """A value violates its parameter's schema. The argument is the violation's message."""
 
 
 class ParameterReader:
@@ -77,7 +71,8 @@ class ParameterReader:
         is_nonblank = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
         self._missing_message = NOT_BLANK if is_nonblank else NOT_NULL
         if is_nonblank:
-            self._convert = partial(_convert_nonblank, self._convert)
+            convert = self._convert
+            self._convert = lambda text: convert(_require_text(text))
         for example in schema.get("examples", ()):
             self._read_example(example)
         self._default = self._read_example(schema["default"]) if "default" in schema else () if self._is_array else None
@@ -91,7 +86,7 @@ class ParameterReader:
         """Return a request's value of the parameter, or the schema's default.
 
         Raises:
-            InvalidValueError: The value is missing, or violates the schema.
+            PydanticCustomError: The value is missing, or violates the schema. Its message is the violation's.
         """
         place, name = self.declared.place, self.declared.name
         if place == "path":
@@ -108,7 +103,7 @@ class ParameterReader:
         if texts:
             return tuple(map(self._convert, texts)) if self._is_array else self._convert(texts[0])
         if self.declared.required:
-            raise InvalidValueError(self._missing_message)
+            raise refusal(self._missing_message)
         return self._default
 
     def _read_example(self, value: Any) -> Any:
@@ -116,8 +111,8 @@ class ParameterReader:
             if self._is_array:
                 return tuple(self._convert(text_of(each)) for each in value)
             return self._convert(text_of(value))
-        except InvalidValueError as error:
-            raise ValueError(f"{value!r}, which its schema names, {error}") from None
+        except PydanticCustomError as error:
+            raise ValueError(f"{value!r}, which its schema names, {error.message()}") from None
 
 
 def _environ_key(name: str) -> str:
@@ -135,8 +130,8 @@ def _item_converter(schema: Schema) -> Convert:
     def convert_item(text: str) -> Any:
         try:
             return convert(text)
-        except InvalidValueError as error:
-            raise InvalidValueError(f"{text[:50]!r} {error}") from None
+        except PydanticCustomError as error:
+            raise refusal(f"{text[:50]!r} {error.message()}") from None
 
     return convert_item
 
@@ -166,7 +161,7 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
         value = convert_text(text)
         for holds, bound, message in checks:
             if not holds(value, bound):
-                raise InvalidValueError(message)
+                raise refusal(message)
         return value
 
     return convert
@@ -178,37 +173,27 @@ def _violation_message(schema: Schema, name: str, text: str) -> str:
     return text.format(_format(schema[name]))
 
 
-def _convert_nonblank(convert: Convert, text: str) -> Any:
-    """Convert the text of a required string. A blank one counts as missing."""
-    try:
-        return convert(_require_text(text))
-    except PydanticCustomError as error:
-        raise InvalidValueError(str(error)) from None
-
-
 def _to_integer(text: str) -> int:
-    if not _match_integer(text):
-        raise InvalidValueError("must be an integer")
-    digits = text.lstrip("-0") or "0"  # int() counts leading zeros towards its limit
-    number = int(digits) if len(digits) <= _MAX_DIGITS else _HUGE  # beyond all bounds
-    return -number if text.startswith("-") else number
+    if not _is_integer(text):
+        raise refusal("must be an integer")
+    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))
 
 
 def _to_number(text: str) -> Decimal:
     if not is_number(text):
-        raise InvalidValueError("must be a number")
+        raise refusal("must be a number")
     return Decimal(text)
 
 
 def _to_boolean(text: str) -> bool:
     if text not in ("true", "false"):
-        raise InvalidValueError("must be true or false")
+        raise refusal("must be true or false")
     return text == "true"
 
 
 def _to_string(text: str) -> str:
     if "\0" in text:  # databases can't store it
-        raise InvalidValueError("must not contain NUL")
+        raise refusal("must not contain NUL")
     return text
 
 
