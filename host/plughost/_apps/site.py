@@ -19,7 +19,7 @@ from plughost._apps.streams import close_stream, file_blocks
 from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
-from plughost.http._request import BEGINS, FAILED, OVERLOADED, TRUSTED, address_of, is_host
+from plughost.http._request import BEGINS, DEFAULT_PORTS, FAILED, OVERLOADED, TRUSTED, address_of, host_name
 from plughost.http._response import check_part
 from plughost.http._routing import find_group, raw_path
 
@@ -48,7 +48,6 @@ _PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _POLL_SECONDS: Final = 0.05
 
 _match_address = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
-_DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(eq=False, slots=True)
@@ -213,9 +212,9 @@ class Site:
             environ["wsgi.url_scheme"] = scheme
         host = forwarded.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
         port = forwarded.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
-        if host and is_host(f"{host}:{port}") and port != _DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
+        if host and host_name(f"{host}:{port}") and port != DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
             host = f"{host}:{port}"
-        if is_host(host):
+        if host_name(host):
             environ["HTTP_HOST"] = host
 
     def _is_trusted(self, address: str) -> bool:
