@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -167,11 +166,11 @@ def build_app(
     dev: bool = False,
     audit: Audit | None = None,
 ) -> App:
-    """Build the Falcon app of a site, with its router compiled.
+    """Build the Falcon app of a site from groups without conflicts, and compile its router.
 
-    The groups must be free of conflicts. `middleware` has Falcon components, outermost first. Those of `innermost` run
-    closest to the resources. All responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is
-    accepted. With `dev`, a responder that returns a value fails: Falcon would ignore it. `audit` records refusals.
+    `middleware` has Falcon components, outermost first; those of `innermost` run closest to the resources. All
+    responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is accepted. With `dev`, a responder
+    that returns a value fails: Falcon would ignore it. `audit` records refusals.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
@@ -184,10 +183,10 @@ def build_app(
     for group in (mounted.group for mounted in groups):
         for route in group.routes:
             app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
-    app.add_error_handler(Exception, functools.partial(_on_exception, logger))
-    app.add_error_handler(StoreError, functools.partial(_on_store_error, logger))
-    on_http_error = _on_http_error if audit is None else functools.partial(_on_audited_http_error, audit)
-    app.add_error_handler(falcon.HTTPError, on_http_error)
+    handlers = _ErrorHandlers(logger, audit)
+    app.add_error_handler(Exception, handlers.on_exception)
+    app.add_error_handler(StoreError, handlers.on_store_error)
+    app.add_error_handler(falcon.HTTPError, handlers.on_http_error)
     router.find("/")  # compiles the routes; otherwise the first request would wait for it
     return app
 
@@ -232,79 +231,70 @@ class RouteMiddleware:
         resp.check_body()
 
 
-def _on_audited_http_error(
-    audit: Audit, req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]
-) -> None:
-    """Write a Falcon error. Audit refusals, unless the plugin has done so."""
-    _on_http_error(req, resp, error, params)
-    status = error.status_code
-    is_refusal = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
-    if is_refusal and not getattr(req.context, "audited", False):
-        audit.record(
-            "refusal",
-            str(status),
+class _ErrorHandlers:
+    """Falcon's error handlers of a site."""
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger, audit: Audit | None) -> None:
+        self._logger = logger
+        self._audit = audit
+
+    def on_http_error(self, req: Request, resp: falcon.Response, error: falcon.HTTPError, _: object) -> None:
+        """Replace the response by a Falcon error, in the format of the request's route group."""
+        mounted = req.mounted
+        errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
+        if error.description is None:
+            error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)
+        problem = Problem.of(error, errors.validation_status)
+        if req.trace_id is not None:
+            problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
+        resp.status = problem.status
+        if error.headers is not None:
+            resp.set_headers(error.headers)
+        resp.data = errors.render(problem)
+        resp.content_type = errors.media_type
+        resp.media = None
+        resp.text = None
+        if resp.stream is not None:
+            with suppress(Exception):  # the response is an error already
+                close_stream(resp.stream)
+            resp.stream = None
+        status = error.status_code
+        if status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused):
+            self._audit_refusal(req, error)
+
+    def _audit_refusal(self, req: Request, error: falcon.HTTPError) -> None:
+        """Record a refusal, unless the plugin has done so."""
+        audit = self._audit
+        if audit is not None and not getattr(req.context, "audited", False):
+            audit.record(
+                "refusal",
+                str(error.status_code),
+                plugin=req.mounted.plugin if req.mounted is not None else None,
+                who=audit.pseudonym(req.principal.name) if req.principal is not None else None,
+                where=req.remote_addr,
+                request_id=req.request_id,
+                method=req.method,
+                path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
+                reason=error.description,
+            )
+
+    def on_store_error(self, req: Request, resp: falcon.Response, error: StoreError, _: object) -> None:
+        """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
+        http_equivalent = http_error(error)
+        if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
+            self.on_exception(req, resp, error, _)
+        else:
+            self.on_http_error(req, resp, http_equivalent, _)
+
+    def on_exception(self, req: Request, resp: falcon.Response, error: Exception, _: object) -> None:
+        """Log an unhandled exception, and respond with 500 and the request id, without details."""
+        self._logger.error(
+            "unhandled exception",
             plugin=req.mounted.plugin if req.mounted is not None else None,
-            who=audit.pseudonym(req.principal.name) if req.principal is not None else None,
-            where=req.remote_addr,
             request_id=req.request_id,
             method=req.method,
-            path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
-            reason=error.description,
+            path=req.path,
+            exc_info=error,
         )
-
-
-def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
-    """Replace the response by a Falcon error, in the format of the request's route group."""
-    mounted = req.mounted
-    errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
-    if error.description is None:
-        error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)
-    problem = Problem.of(error, errors.validation_status)
-    if req.trace_id is not None:
-        problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
-    resp.status = problem.status
-    if error.headers is not None:
-        resp.set_headers(error.headers)
-    resp.data = errors.render(problem)
-    resp.content_type = errors.media_type
-    resp.media = None
-    resp.text = None
-    if resp.stream is not None:
-        with suppress(Exception):  # the response is an error already
-            close_stream(resp.stream)
-        resp.stream = None
-
-
-def _on_store_error(
-    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
-) -> None:
-    """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
-    http_equivalent = http_error(error)
-    if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
-        _on_exception(logger, req, resp, error, params)
-    else:
-        _on_http_error(req, resp, http_equivalent, params)
-
-
-def _on_exception(
-    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: Exception, params: dict[str, Any]
-) -> None:
-    """Log an unhandled exception, and respond with 500 and the request id, without details."""
-    plugin = req.mounted.plugin if req.mounted is not None else None
-    logger.error(
-        "unhandled exception",
-        plugin=plugin,
-        request_id=req.request_id,
-        method=req.method,
-        path=req.path,
-        exc_info=error,
-    )
-    _on_http_error(
-        req,
-        resp,
-        falcon.HTTPInternalServerError(
-            title="Internal Server Error",
-            description=f"The server failed on this request; its log tells more under the id {req.request_id}.",
-        ),
-        params,
-    )
+        description = f"The server failed on this request; its log tells more under the id {req.request_id}."
+        self.on_http_error(req, resp, falcon.HTTPInternalServerError(description=description), _)

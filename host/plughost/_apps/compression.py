@@ -46,7 +46,6 @@ class Compression:
                 environ[name] = _TAG_SUFFIX.sub('"', tags)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Compress the body if that is worth it and the client accepts it."""
         if resp.status_code == 304:  # its headers are those of the 200 (RFC 9110, 15.4.5)
             resp.append_header("Vary", "Accept-Encoding")
             self._restore_tag(req, resp)
@@ -107,7 +106,6 @@ def _compressed_parts(stream: Any, encoding: Encoding) -> Iterator[bytes]:
 
 
 def _is_compressible(resp: falcon.Response) -> bool:
-    """Return whether compressing a response is worth it and allowed."""
     headers = resp.headers
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     control = headers.get("cache-control", "").lower()
@@ -141,5 +139,4 @@ def _encoded_tag(tag: str, encoding: Encoding) -> str:
 
 
 def zstd() -> Any:
-    """Import the module for Zstandard."""
     return import_optional(ZSTD, extra="compression")

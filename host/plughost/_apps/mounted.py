@@ -26,11 +26,7 @@ class Versions:
     """
 
     def __init__(self, supported: Sequence[str]) -> None:
-        """Check and order the versions.
-
-        Raises:
-            ValueError: There is none, or one is not of the form `major.minor`.
-        """
+        """Order the versions. Raise `ValueError` if there is none, or one isn't of the form `major.minor`."""
         if not supported:
             raise ValueError("a route group with minor versions needs at least one")
         for version in supported:
@@ -42,11 +38,7 @@ class Versions:
         self._by_name |= {name.partition(".")[0]: name for name in self.supported}
 
     def choose(self, requested: str | None) -> str:
-        """Return the version that serves a request.
-
-        Raises:
-            falcon.HTTPBadRequest: The version is malformed, or not supported. The detail lists the supported ones.
-        """
+        """Return the version that serves a request. Refuse one that is malformed or not supported."""
         if requested is None:
             return self.newest
         try:

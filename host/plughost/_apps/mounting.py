@@ -17,8 +17,8 @@ from pydantic_core import PydanticCustomError
 
 from plughost._apps.mounted import MountedOperation, MountedRoute, Versions
 from plughost._apps.parameters import ParameterReader
-from plughost.http._authentication import principal_of
 from plughost.http._errors import Invalid, Violation
+from plughost.http._request import principal_of
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Operation, Principal, RouteGroup
@@ -52,7 +52,6 @@ class MountedGroup:
 
     @property
     def largest_body(self) -> int:
-        """Largest request body that any of its operations accepts, in bytes."""
         declared = (each.body_limit for route in self.routes.values() for each in route.operations.values())
         return max(self.fallback.undeclared.body_limit, *declared)
 
@@ -125,7 +124,6 @@ def mount(
 
 
 def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:
-    """Return the header fields of all responses, which vary by these fields."""
     fields = {"x-content-type-options": "nosniff"}
     names = ", ".join(dict.fromkeys(vary))
     return fields | {"vary": names} if names else fields
@@ -215,7 +213,6 @@ def _parameter_check(readers: Iterable[ParameterReader], operation: Operation, s
 
 
 def _media_type_check(media_types: Sequence[str]) -> Method:
-    """Return a check that refuses bodies of other media types than the operation reads."""
     accept = ", ".join(media_types)
     names = [each.lower() for each in media_types]
     exact = frozenset(names)
@@ -232,7 +229,6 @@ def _media_type_check(media_types: Sequence[str]) -> Method:
 
 
 def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:
-    """Return the error for a body above a limit in bytes."""
     return falcon.HTTPContentTooLarge(description=f"The request body is larger than the {limit} bytes accepted here.")
 
 

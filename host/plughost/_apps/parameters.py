@@ -57,11 +57,7 @@ class ParameterReader:
     """
 
     def __init__(self, declared: Parameter) -> None:
-        """Compile a declaration.
-
-        Raises:
-            ValueError: Its schema can't be enforced, or its default or an example violates the schema.
-        """
+        """Compile a declaration. Raise `ValueError` if its schema can't be enforced, or refuses its own default."""
         schema = declared.schema
         self.declared = declared
         self.argument = re.sub(r"\W", "_", declared.name.lower() if declared.place == "header" else declared.name)
@@ -83,11 +79,7 @@ class ParameterReader:
         return self.declared.place == "path" and self._convert is _to_string and self.argument == self.declared.name
 
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
-        """Return a request's value of the parameter, or the schema's default.
-
-        Raises:
-            PydanticCustomError: The value is missing, or violates the schema. Its message is the violation's.
-        """
+        """Return a request's value of the parameter, or the schema's default. Raise a `refusal` of an invalid value."""
         place, name = self.declared.place, self.declared.name
         if place == "path":
             found = params[name]
@@ -137,11 +129,7 @@ def _item_converter(schema: Schema) -> Convert:
 
 
 def _scalar_converter(schema: Schema, types: Types) -> Convert:
-    """Return a converter from text to a schema's value, which also checks the value.
-
-    Raises:
-        ValueError: The schema has a type or a keyword that isn't enforced.
-    """
+    """Return a converter from text to a schema's value, which also checks the value. All keywords must be known."""
     kind = schema.get("type", "string")
     if kind not in types:
         raise ValueError(f"the type {kind!r} is none of {', '.join(types)}, array")

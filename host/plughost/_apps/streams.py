@@ -38,11 +38,7 @@ class WrappedStream:
 
 
 def bounded_parts(stream: Any, length: int) -> Iterator[bytes]:
-    """Yield as many bytes as the Content-Length says, and cut the rest: HTTP/2 resets a stream that is longer.
-
-    Raises:
-        EOFError: The stream is shorter.
-    """
+    """Yield as many bytes as the Content-Length says: HTTP/2 resets a longer stream. A shorter one fails."""
     left = length
     for part in stream_parts(stream):
         yield part[:left]
@@ -60,7 +56,6 @@ def stream_parts(stream: Any) -> Iterable[bytes]:
 
 
 def close_stream(stream: object) -> None:
-    """Close a stream, if it can be closed."""
     close = getattr(stream, "close", None)
     if close is not None:
         close()

@@ -98,11 +98,7 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
 
 
 def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bool:
-    """Return whether the client already has the current file (RFC 9110, 13.2.2).
-
-    Raises:
-        falcon.HTTPPreconditionFailed: `If-Match` or `If-Unmodified-Since` fails.
-    """
+    """Return whether the client already has the current file (RFC 9110, 13.2.2). Raise if a condition fails."""
     if_match, if_none_match = req.if_match, req.if_none_match
     unmodified_since, modified_since = _date(req, "If-Unmodified-Since"), _date(req, "If-Modified-Since")
     if if_match is not None:
@@ -117,11 +113,7 @@ def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bo
 
 
 def _requested_range(req: falcon.Request, size: int, etag: str, modified: datetime | None) -> tuple[int, int]:
-    """Return start and end of the requested range; of the whole file unless it is one valid range of bytes.
-
-    Raises:
-        falcon.HTTPRangeNotSatisfiable: The range begins beyond the end.
-    """
+    """Return start and end of the requested range; of the whole file unless it is one valid range of bytes."""
     match = _range(req.get_header("Range") or "")
     if match is None or not _if_range_holds(req, etag, modified):
         return 0, size

@@ -58,7 +58,6 @@ class Upload:
             shutil.copyfileobj(self.file, target)
 
     def __del__(self) -> None:
-        """Close the file."""
         self.file.close()
 
     @classmethod

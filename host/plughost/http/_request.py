@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plughost._api.declarations import Principal
     from plughost._apps.mounted import MountedRoute
 
@@ -122,6 +124,20 @@ class Request(falcon.Request):
     def may_look(self) -> bool:
         """Whether its client may see the host's state: the request came to the site `admin`, or is local."""
         return self.site == "admin" or self.is_local
+
+
+def principal_of(req: Request, authenticator: Callable[[Request], Principal | None] | None) -> Principal | None:
+    """Return the principal that `PluginContext.authenticator` finds, and cache it as `req.principal`.
+
+    None if the request has no credentials, or if no installed plugin is an authenticator.
+
+    Raises:
+        falcon.HTTPUnauthorized: The credentials are invalid.
+        falcon.HTTPForbidden: Credentials must not be sent this way, such as over plain HTTP.
+    """
+    if req.principal is None and authenticator is not None:
+        req.principal = authenticator(req)
+    return req.principal
 
 
 def has_checked_host(req: falcon.Request) -> bool:

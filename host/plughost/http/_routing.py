@@ -51,7 +51,6 @@ class NotFoundResource:
     """The resource of every path below a group's prefix that no route matches."""
 
     def refuse(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Answer 404 in the group's error format, whatever the method."""
         raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
 
 
@@ -80,7 +79,6 @@ class RawPathRouter(CompiledRouter):
         ] = {}  # by the request's target
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
-        """Map methods to responders. HEAD follows from GET."""
         methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         if self._dev:
             methods = {method: _check_responder(responder) for method, responder in methods.items()}

@@ -55,9 +55,6 @@ class SharedWindows:
         """Count a hit. Return the hits in this window, and the seconds until it ends.
 
         With `length`, each hit restarts the window; `length` returns its seconds for a number of hits.
-
-        Raises:
-            StorageUnavailable: Redis can't be used.
         """
 
         def count(storage: RedisStorage) -> tuple[int, float]:
@@ -74,7 +71,6 @@ class SharedWindows:
         return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
 
     def is_available(self) -> bool:
-        """Return whether Redis can be used."""
         try:
             self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
         except StorageUnavailable:
@@ -82,7 +78,6 @@ class SharedWindows:
         return True
 
     def close(self) -> None:
-        """Close the connections. A later use opens new ones."""
         self._storage.storage.close()
 
     def _use(self, operation: Callable[[RedisStorage], T]) -> T:

@@ -95,7 +95,6 @@ def _number(text: str) -> Decimal:
 
 
 def _to_builtin(value: object) -> object:
-    """Convert a value that msgspec doesn't know."""
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
@@ -132,7 +131,6 @@ def _is_too_deep(raw: bytes) -> bool:
 
 
 def _reason(raw: bytes, error: Exception) -> str:
-    """Return why a text was refused, as a sentence."""
     if isinstance(error, ArithmeticError):
         return _OUT_OF_RANGE
     if isinstance(error, msgspec.ValidationError):  # msgspec's error for an integer beyond Python's limit of digits
@@ -147,7 +145,6 @@ def _reason(raw: bytes, error: Exception) -> str:
 
 
 def _describe_syntax_error(raw: bytes, message: str) -> str:
-    """Return what is malformed, and where."""
     if raw.startswith(_BYTE_ORDER_MARK):
         return "it starts with a byte order mark"
     match = _SYNTAX_ERROR.match(message)
