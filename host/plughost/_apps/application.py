@@ -64,12 +64,9 @@ class SiteApp:
     """What one site serves in a generation.
 
     Attributes:
-        groups: The route groups mounted on it.
-        app: Its Falcon app.
         prefixes: Maps a route group's prefix to its fallback.
         body_limit: Largest request body in bytes that any of its groups accepts.
         timed: Whether engines record when requests arrive.
-        view: What plugins may know about it.
     """
 
     groups: tuple[MountedGroup, ...]

@@ -18,12 +18,7 @@ _version: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII).fullmatch
 
 
 class Versions:
-    """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2).
-
-    Attributes:
-        supported: The versions, oldest first.
-        newest: The version that serves requests without `API-Version`.
-    """
+    """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2)."""
 
     def __init__(self, supported: Sequence[str]) -> None:
         """Order the versions. Raise `ValueError` if there is none, or one isn't of the form `major.minor`."""
@@ -32,6 +27,7 @@ class Versions:
         for version in supported:
             if not _version(version):
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
+        # Oldest first. The newest one serves requests without `API-Version`.
         self.supported: tuple[str, ...] = tuple(sorted(supported, key=lambda each: [*map(int, each.split("."))]))
         self.newest: str = self.supported[-1]
         self._by_name = {name: name for name in self.supported}
@@ -72,10 +68,7 @@ class MountedRoute:
     """A route on a site, or the fallback for paths below a group's prefix. It equals only itself.
 
     Attributes:
-        plugin: The name of its plugin.
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
-        errors: The error format.
-        versions: The minor versions. None if the group has none.
         common_fields: Maps a minor version to the header fields of all its responses. The key None is for responses
             before a version was chosen.
         operations: Maps an HTTP method to its operation.

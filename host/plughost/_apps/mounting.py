@@ -38,13 +38,7 @@ def no_principal(req: Request) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MountedGroup:
-    """A route group on a site.
-
-    Attributes:
-        group: Its declaration.
-        routes: Maps a full URI template to the mounted route.
-        fallback: The stand-in for paths below the prefix that no route matches.
-    """
+    """A route group on a site: its routes by full URI template, and the fallback for other paths below its prefix."""
 
     group: RouteGroup
     routes: Mapping[str, MountedRoute]
@@ -67,7 +61,7 @@ def mount(
     max_body_limit: int | None = None,
     idempotency: object = None,
 ) -> MountedGroup:
-    """Compute what the request path needs of a route group.
+    """Compute what the request path needs of a plugin's route group, which must be valid.
 
     Args:
         plugin: The plugin's name.
@@ -78,9 +72,6 @@ def mount(
         authenticator: Finds the principal of a request.
         max_body_limit: Largest request body in bytes for all operations.
         idempotency: The middleware of idempotent operations.
-
-    Raises:
-        ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
     """
     versions = Versions(group.versions) if group.versions else None
     components = [each.component for each in middleware]

@@ -49,19 +49,17 @@ _UNCHECKED_KEYWORDS: Final = frozenset({"type", "format", "default", "examples",
 
 
 class ParameterReader:
-    """Reads one declared parameter from requests.
-
-    Attributes:
-        declared: The declaration.
-        argument: The responder's argument: `if_match` for `If-Match`.
-    """
+    """Reads one declared parameter from requests."""
 
     def __init__(self, declared: Parameter) -> None:
         """Compile a declaration. Raise `ValueError` if its schema can't be enforced, or refuses its own default."""
         schema = declared.schema
+        name = declared.name
         self.declared = declared
-        self.argument = re.sub(r"\W", "_", declared.name.lower() if declared.place == "header" else declared.name)
-        self._key = _environ_key(declared.name)
+        # The responder's, such as `if_match` for `If-Match`.
+        self.argument = re.sub(r"\W", "_", name.lower() if declared.place == "header" else name)
+        key = name.upper().replace("-", "_")
+        self._key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
         self._is_array = schema.get("type") == "array"
         self._convert = _item_converter(schema) if self._is_array else _scalar_converter(schema, _TYPES)
         is_nonblank = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
@@ -107,11 +105,6 @@ class ParameterReader:
             raise ValueError(f"{value!r}, which its schema names, {error.message()}") from None
 
 
-def _environ_key(name: str) -> str:
-    key = name.upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-
-
 def _item_converter(schema: Schema) -> Convert:
     """Return a converter of an array's items. Its error messages name the item."""
     unknown = schema.keys() - _UNCHECKED_KEYWORDS - {"items"}
@@ -137,11 +130,13 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
     unknown = schema.keys() - rules.keys() - _UNCHECKED_KEYWORDS
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
-    checks = [
-        (holds, _bound(schema[name]), _violation_message(schema, name, text))
-        for name, (holds, text) in rules.items()
-        if name in schema
-    ]
+    checks = []
+    for name, (holds, text) in rules.items():
+        if name in schema:
+            message = text.format(_format(schema[name]))
+            if name == "pattern" and "description" in schema:
+                message = f"must be {schema['description']}"
+            checks.append((holds, _bound(schema[name]), message))
     if not checks:
         return convert_text
 
@@ -153,12 +148,6 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
         return value
 
     return convert
-
-
-def _violation_message(schema: Schema, name: str, text: str) -> str:
-    if name == "pattern" and "description" in schema:
-        return f"must be {schema['description']}"
-    return text.format(_format(schema[name]))
 
 
 def _to_integer(text: str) -> int:
@@ -199,10 +188,8 @@ def _bound(value: Any) -> Any:
     """Return a keyword's value in a form that the rules can compare with."""
     if isinstance(value, str):  # a pattern; in ECMA's, which JSON Schema uses, $ matches only at the very end
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", value))
-    return [_exact(each) for each in value] if isinstance(value, (list, tuple)) else _exact(value)
-
-
-def _exact(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [each if isinstance(each, str) else _bound(each) for each in value]
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 

@@ -71,19 +71,15 @@ def encode(value: object) -> bytes:
     """
     encoded = _ENCODER.encode(value)
     # msgspec writes `str(decimal)`, and `1E+2` or `NaN` are rare: searching for them beats visiting each value.
-    if _may_need_rewrite(encoded) and _NEEDS_REWRITE.search(encoded):
-        builtins = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_to_builtin)
-        return _ENCODER.encode(_without_exponents(builtins))
-    return encoded
-
-
-def _may_need_rewrite(encoded: bytes) -> bool:
-    """Check quickly, single bytes first: searching for one takes a tenth of the time of searching for two."""
-    return (
+    # Single bytes first: searching for one takes a tenth of the time of searching for two.
+    if (
         (_E in encoded and (b"E+" in encoded or b"E-" in encoded))
         or (_N in encoded and b"NaN" in encoded)
         or (_I in encoded and b"Infinity" in encoded)
-    )
+    ) and _NEEDS_REWRITE.search(encoded):
+        builtins = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_to_builtin)
+        return _ENCODER.encode(_without_exponents(builtins))
+    return encoded
 
 
 def _number(text: str) -> Decimal:
