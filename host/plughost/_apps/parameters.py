@@ -26,7 +26,8 @@ Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
 Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
-_BEYOND_ALL_BOUNDS: Final = Decimal("1e400")
+_MAX_DIGITS: Final = 400
+_BEYOND_ALL_BOUNDS: Final = Decimal(10) ** _MAX_DIGITS
 _is_integer: Final = re.compile(r"-?[0-9]+").fullmatch
 _require_text: Final = Text().checker()
 
@@ -153,7 +154,9 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
 def _to_integer(text: str) -> int:
     if not _is_integer(text):
         raise refusal("must be an integer")
-    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))
+    if len(text) < _MAX_DIGITS:
+        return int(text)
+    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))  # int() would refuse so many digits
 
 
 def _to_number(text: str) -> Decimal:
