@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from plughost.http._forms import is_number
+from plughost.http._forms import MAX_DIGITS, is_integer, is_number
 from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text, refusal
 from plughost.http._paging import text_of
 
@@ -26,9 +26,7 @@ Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
 Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
-_MAX_DIGITS: Final = 400
-_BEYOND_ALL_BOUNDS: Final = Decimal(10) ** _MAX_DIGITS
-_is_integer: Final = re.compile(r"-?[0-9]+").fullmatch
+_BEYOND_ALL_BOUNDS: Final = Decimal(10) ** MAX_DIGITS
 _require_text: Final = Text().checker()
 
 # Keyword to its test of a value, and the message if the test fails (CONTRACT 2).
@@ -152,11 +150,11 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
 
 
 def _to_integer(text: str) -> int:
-    if not _is_integer(text):
+    if not is_integer(text):
         raise refusal("must be an integer")
-    if len(text) < _MAX_DIGITS:
+    if len(text) <= MAX_DIGITS:
         return int(text)
-    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))  # int() would refuse so many digits
+    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))
 
 
 def _to_number(text: str) -> Decimal:
