@@ -14,15 +14,7 @@ from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
 from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_site, site_middleware
 from plughost._apps.idempotency import Idempotency
-from plughost._apps.mounting import (
-    BEARER,
-    SecurityCheck,
-    body_too_large,
-    common_fields,
-    mount,
-    no_principal,
-    require_role,
-)
+from plughost._apps.mounting import BEARER, SecurityCheck, common_fields, mount, require_role
 from plughost._apps.streams import close_stream
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
@@ -96,9 +88,7 @@ def build_site_apps(
         outermost.append(request_log)
     timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
     innermost = [request_log.timer] if timed else []
-    authenticator = next(
-        (each.authenticator for each in registry.active() if each.authenticator is not None), no_principal
-    )
+    authenticator = next((each.authenticator for each in registry.active() if each.authenticator is not None), None)
     audit = audit_of(settings, logger)
     sites = {}
     for name in sorted(mounts):
@@ -146,7 +136,7 @@ def _mount_group(
         int(limit),
         own,
         vary,
-        authenticator=entry.authenticator or entry.context.authenticator or no_principal,
+        authenticator=entry.authenticator or entry.context.authenticator,
         max_body_limit=max_body_limit,
         idempotency=Idempotency(store, entry.name, entry.context.now) if store is not None else None,
     )
@@ -206,7 +196,9 @@ class RouteMiddleware:
             req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
         operation = mounted.operations.get(req.method, mounted.undeclared)
         if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > operation.body_limit:
-            raise body_too_large(operation.body_limit)
+            raise falcon.HTTPContentTooLarge(
+                description=f"The request body is larger than the {operation.body_limit} bytes accepted here."
+            )
         accept = environ.get("HTTP_ACCEPT")
         if accept and accept != "*/*" and operation.produces and best_offer(accept, operation.produces) is None:
             raise not_acceptable(operation.produces)

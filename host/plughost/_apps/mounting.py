@@ -25,15 +25,11 @@ if TYPE_CHECKING:
     from plughost.http._negotiation import Offers
     from plughost.http._request import Request
 
-Authenticator = Callable[["Request"], "Principal | None"]
+Authenticator = Callable[["Request"], "Principal | None"] | None
 Method = Callable[..., None]  # of a Falcon middleware
 
 BEARER: Final = "bearer"
 _NO_STORE: Final = (("Cache-Control", "no-store"),)
-
-
-def no_principal(req: Request) -> None:
-    """Return no principal: the authenticator if no plugin offers one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,7 @@ def mount(
     middleware: Sequence[Middleware] = (),
     vary: Sequence[str] = (),
     *,
-    authenticator: Authenticator = no_principal,
+    authenticator: Authenticator = None,
     max_body_limit: int | None = None,
     idempotency: object = None,
 ) -> MountedGroup:
@@ -217,10 +213,6 @@ def _media_type_check(media_types: Sequence[str]) -> Method:
             )
 
     return process_resource
-
-
-def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:
-    return falcon.HTTPContentTooLarge(description=f"The request body is larger than the {limit} bytes accepted here.")
 
 
 class SecurityCheck:
