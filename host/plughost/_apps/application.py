@@ -195,9 +195,10 @@ class RouteMiddleware:
         if versions is not None:
             req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
         operation = mounted.operations.get(req.method, mounted.undeclared)
-        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > operation.body_limit:
+        limit = operation.body_limit
+        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > limit:
             raise falcon.HTTPContentTooLarge(
-                description=f"The request body is larger than the {operation.body_limit} bytes accepted here."
+                description=f"The request body is larger than the {limit} bytes accepted here."
             )
         accept = environ.get("HTTP_ACCEPT")
         if accept and accept != "*/*" and operation.produces and best_offer(accept, operation.produces) is None:
@@ -286,4 +287,5 @@ class _ErrorHandlers:
             exc_info=error,
         )
         description = f"The server failed on this request; its log tells more under the id {req.request_id}."
-        self.on_http_error(req, resp, falcon.HTTPInternalServerError(description=description), _)
+        failure = falcon.HTTPInternalServerError(title="Internal Server Error", description=description)
+        self.on_http_error(req, resp, failure, _)
