@@ -154,7 +154,7 @@ def targets(host: RunningHost) -> list[Target]:
     """Every mounted route."""
     assert host.host.generation is not None
     return [
-        Target(site, re.sub(r"\{[^}]+\}", "{}", template), frozenset(mounted.produces), mounted)
+        Target(site, re.sub(r"\{[^}]+\}", "{}", template), frozenset(mounted.operations), mounted)
         for site, assembly in host.host.generation.sites.items()
         for group in assembly.groups
         for template, mounted in group.routes.items()

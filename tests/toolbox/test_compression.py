@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 
-from plughost._apps.compression import _choose_encoding, _CompressedStream, zstd
+from plughost._apps.compression import _choose_encoding, _compressed_parts, zstd
+from plughost._apps.streams import WrappedStream
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 
@@ -154,7 +155,7 @@ def test_a_stream_keeps_flowing(encoding: Encoding) -> None:
     """Each part can be decompressed as soon as it is sent; the source is closed at the end."""
     parts = [b"first " * 100, b"", b"second " * 100, b"third " * 100]
     source = Source(parts)
-    stream = _CompressedStream(source, encoding)
+    stream = WrappedStream(source, _compressed_parts(source, encoding))
     decompressor = zlib.decompressobj(31) if encoding == "gzip" else zstd().ZstdDecompressor()
     read = [decompressor.decompress(sent) for sent in stream]
     assert read == [*(part for part in parts if part), b""]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +13,8 @@ import falcon.media
 from plughost._api.host import SiteView
 from plughost._api.idempotency import store_of
 from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_site, site_middleware
-from plughost._apps.idempotency import compile_idempotency
-from plughost._apps.mounting import RoleRequired, body_too_large, common_fields, mount, no_principal, require_role
+from plughost._apps.idempotency import Idempotency
+from plughost._apps.mounting import BEARER, SecurityCheck, common_fields, mount, require_role
 from plughost._apps.streams import close_stream
 from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
@@ -57,12 +56,9 @@ class SiteApp:
     """What one site serves in a generation.
 
     Attributes:
-        groups: The route groups mounted on it.
-        app: Its Falcon app.
         prefixes: Maps a route group's prefix to its fallback.
         body_limit: Largest request body in bytes that any of its groups accepts.
         timed: Whether engines record when requests arrive.
-        view: What plugins may know about it.
     """
 
     groups: tuple[MountedGroup, ...]
@@ -92,9 +88,7 @@ def build_site_apps(
         outermost.append(request_log)
     timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
     innermost = [request_log.timer] if timed else []
-    authenticator = next(
-        (each.authenticator for each in registry.active() if each.authenticator is not None), no_principal
-    )
+    authenticator = next((each.authenticator for each in registry.active() if each.authenticator is not None), None)
     audit = audit_of(settings, logger)
     sites = {}
     for name in sorted(mounts):
@@ -108,7 +102,7 @@ def build_site_apps(
         components = [*outermost, *(each.component for each in all_middleware)]
         role = site.required_role if isinstance(site, AdminSite) else None
         if role is not None:
-            components.append(RoleRequired(authenticator, role))
+            components.append(SecurityCheck((BEARER,), (role,), "admin", authenticator))
         sites[name] = SiteApp(
             groups=groups,
             app=build_app(
@@ -135,18 +129,16 @@ def _mount_group(
     max_body_limit = entry.mount.body_limit
     limit = max_body_limit or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
-    authenticator = entry.authenticator or entry.context.authenticator or no_principal
     store = entry.context.stores.get(store_of(entry.name))
-    idempotency = functools.partial(compile_idempotency, plugin=entry.name, store=store, now=entry.context.now)
     return mount(
         entry.name,
         group,
         int(limit),
         own,
         vary,
-        authenticator=authenticator,
+        authenticator=entry.authenticator or entry.context.authenticator,
         max_body_limit=max_body_limit,
-        idempotency=idempotency,
+        idempotency=Idempotency(store, entry.name, entry.context.now) if store is not None else None,
     )
 
 
@@ -161,11 +153,11 @@ def build_app(
     dev: bool = False,
     audit: Audit | None = None,
 ) -> App:
-    """Build the Falcon app of a site, with its router compiled.
+    """Build the Falcon app of a site from groups without conflicts, and compile its router.
 
-    The groups must be free of conflicts. `middleware` has Falcon components, outermost first. Those of `innermost` run
-    closest to the resources. All responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is
-    accepted. With `dev`, a responder that returns a value fails: Falcon would ignore it. `audit` records refusals.
+    `middleware` has Falcon components, outermost first; those of `innermost` run closest to the resources. All
+    responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is accepted. With `dev`, a responder
+    that returns a value fails: Falcon would ignore it. `audit` records refusals.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
     router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
@@ -178,23 +170,21 @@ def build_app(
     for group in (mounted.group for mounted in groups):
         for route in group.routes:
             app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
-    app.add_error_handler(Exception, functools.partial(_on_exception, logger))
-    app.add_error_handler(StoreError, functools.partial(_on_store_error, logger))
-    on_http_error = _on_http_error if audit is None else functools.partial(_on_audited_http_error, audit)
-    app.add_error_handler(falcon.HTTPError, on_http_error)
+    handlers = _ErrorHandlers(logger, audit)
+    app.add_error_handler(Exception, handlers.on_exception)
+    app.add_error_handler(StoreError, handlers.on_store_error)
+    app.add_error_handler(falcon.HTTPError, handlers.on_http_error)
     router.find("/")  # compiles the routes; otherwise the first request would wait for it
     return app
 
 
 class RouteMiddleware:
-    """Applies what a request's route declares, and its plugin's own middleware, as one Falcon middleware."""
+    """Applies what a request's operation declares, and its plugin's own middleware, as one Falcon middleware."""
 
     def __init__(self, common: Mapping[str, str]) -> None:
-        """Take the header fields for responses outside of all route groups."""
-        self._common = common
+        self._common = common  # the header fields of responses outside of all route groups
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Choose the minor version, refuse what the route can't serve, and run the plugin's own middleware."""
         environ = req.env
         mounted = req.mounted
         if mounted is None:
@@ -204,24 +194,25 @@ class RouteMiddleware:
         versions = mounted.versions
         if versions is not None:
             req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
-        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > mounted.body_limit:
-            raise body_too_large(mounted.body_limit)
+        operation = mounted.operations.get(req.method, mounted.undeclared)
+        limit = operation.body_limit
+        if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > limit:
+            raise falcon.HTTPContentTooLarge(
+                description=f"The request body is larger than the {limit} bytes accepted here."
+            )
         accept = environ.get("HTTP_ACCEPT")
-        if accept and accept != "*/*":
-            offers = mounted.produces.get(req.method)
-            if offers and best_offer(accept, offers) is None:
-                raise not_acceptable(offers)
-        for process in mounted.process_resource:
+        if accept and accept != "*/*" and operation.produces and best_offer(accept, operation.produces) is None:
+            raise not_acceptable(operation.produces)
+        for process in operation.process_resource:
             process(req, resp, resource, params)
 
     def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
-        """Add the headers that every response carries."""
         mounted = req.mounted
         if mounted is None:
             resp.add_common(self._common, req.request_id)
             return
         resp.add_common(mounted.common_fields[req.api_version], req.request_id)
-        for process in mounted.process_response:
+        for process in mounted.operations.get(req.method, mounted.undeclared).process_response:
             process(req, resp, resource, req_succeeded)
         if type(resp.status) is not str:
             resp.status = falcon.code_to_http_status(resp.status)  # for OpenTelemetry's agent
@@ -230,84 +221,71 @@ class RouteMiddleware:
         resp.check_body()
 
 
-def _on_audited_http_error(
-    audit: Audit, req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]
-) -> None:
-    """Write a Falcon error. Audit refusals, unless the plugin has done so."""
-    _on_http_error(req, resp, error, params)
-    status = error.status_code
-    is_refusal = status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused)
-    if is_refusal and not getattr(req.context, "audited", False):
-        audit.record(
-            "refusal",
-            str(status),
+class _ErrorHandlers:
+    """Falcon's error handlers of a site."""
+
+    def __init__(self, logger: structlog.stdlib.BoundLogger, audit: Audit | None) -> None:
+        self._logger = logger
+        self._audit = audit
+
+    def on_http_error(self, req: Request, resp: falcon.Response, error: falcon.HTTPError, _: object) -> None:
+        """Replace the response by a Falcon error, in the format of the request's route group."""
+        mounted = req.mounted
+        errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
+        if error.description is None:
+            error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)
+        problem = Problem.of(error, errors.validation_status)
+        if req.trace_id is not None:
+            problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
+        resp.status = problem.status
+        if error.headers is not None:
+            resp.set_headers(error.headers)
+        resp.data = errors.render(problem)
+        resp.content_type = errors.media_type
+        resp.media = None
+        resp.text = None
+        if resp.stream is not None:
+            with suppress(Exception):  # the response is an error already
+                close_stream(resp.stream)
+            resp.stream = None
+        status = error.status_code
+        if status == 403 or (status == 401 and "HTTP_AUTHORIZATION" in req.env) or isinstance(error, HostRefused):
+            self._audit_refusal(req, error)
+
+    def _audit_refusal(self, req: Request, error: falcon.HTTPError) -> None:
+        """Record a refusal, unless the plugin has done so."""
+        audit = self._audit
+        if audit is not None and not getattr(req.context, "audited", False):
+            audit.record(
+                "refusal",
+                str(error.status_code),
+                plugin=req.mounted.plugin if req.mounted is not None else None,
+                who=audit.pseudonym(req.principal.name) if req.principal is not None else None,
+                where=req.remote_addr,
+                request_id=req.request_id,
+                method=req.method,
+                path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
+                reason=error.description,
+            )
+
+    def on_store_error(self, req: Request, resp: falcon.Response, error: StoreError, _: object) -> None:
+        """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
+        http_equivalent = http_error(error)
+        if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
+            self.on_exception(req, resp, error, _)
+        else:
+            self.on_http_error(req, resp, http_equivalent, _)
+
+    def on_exception(self, req: Request, resp: falcon.Response, error: Exception, _: object) -> None:
+        """Log an unhandled exception, and respond with 500 and the request id, without details."""
+        self._logger.error(
+            "unhandled exception",
             plugin=req.mounted.plugin if req.mounted is not None else None,
-            who=audit.pseudonym(req.principal.name) if req.principal is not None else None,
-            where=req.remote_addr,
             request_id=req.request_id,
             method=req.method,
-            path=req.env.get("REQUEST_URI", req.path).partition("?")[0],
-            reason=error.description,
+            path=req.path,
+            exc_info=error,
         )
-
-
-def _on_http_error(req: Request, resp: falcon.Response, error: falcon.HTTPError, params: dict[str, Any]) -> None:
-    """Write a Falcon error in the format of the request's route group."""
-    mounted = req.mounted
-    errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
-    if error.description is None:
-        error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)
-    problem = Problem.of(error, errors.validation_status)
-    if req.trace_id is not None:
-        problem = replace(problem, extensions={**problem.extensions, "trace_id": req.trace_id})
-    resp.status = problem.status
-    if error.headers is not None:
-        resp.set_headers(error.headers)
-    _write_error(resp, errors.media_type, errors.render(problem))
-
-
-def _on_store_error(
-    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: StoreError, params: dict[str, Any]
-) -> None:
-    """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
-    http_equivalent = http_error(error)
-    if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
-        _on_exception(logger, req, resp, error, params)
-    else:
-        _on_http_error(req, resp, http_equivalent, params)
-
-
-def _on_exception(
-    logger: structlog.stdlib.BoundLogger, req: Request, resp: falcon.Response, error: Exception, params: dict[str, Any]
-) -> None:
-    """Log an unhandled exception, and respond with 500 and the request id, without details."""
-    plugin = req.mounted.plugin if req.mounted is not None else None
-    logger.error(
-        "unhandled exception",
-        plugin=plugin,
-        request_id=req.request_id,
-        method=req.method,
-        path=req.path,
-        exc_info=error,
-    )
-    _on_http_error(
-        req,
-        resp,
-        falcon.HTTPInternalServerError(
-            title="Internal Server Error",
-            description=f"The server failed on this request; its log tells more under the id {req.request_id}.",
-        ),
-        params,
-    )
-
-
-def _write_error(resp: falcon.Response, media_type: str, body: bytes) -> None:
-    """Replace the resource's response body with an error's."""
-    resp.media = None
-    resp.text = None
-    if resp.stream is not None:
-        with suppress(Exception):  # the response is an error already
-            close_stream(resp.stream)
-        resp.stream = None
-    resp.content_type = media_type
-    resp.data = body
+        description = f"The server failed on this request; its log tells more under the id {req.request_id}."
+        failure = falcon.HTTPInternalServerError(title="Internal Server Error", description=description)
+        self.on_http_error(req, resp, failure, _)

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._apps.streams import BoundedStream, close_stream, stream_parts
+import falcon
+
+from plughost._apps.streams import WrappedStream, bounded_parts, stream_parts
 from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
 
 if TYPE_CHECKING:
-    import falcon
-
     from plughost._settings.models import CompressionSettings, Encoding
     from plughost.http._request import Request
 
@@ -46,7 +46,6 @@ class Compression:
                 environ[name] = _TAG_SUFFIX.sub('"', tags)
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Compress the body if that is worth it and the client accepts it."""
         if resp.status_code == 304:  # its headers are those of the 200 (RFC 9110, 15.4.5)
             resp.append_header("Vary", "Accept-Encoding")
             self._restore_tag(req, resp)
@@ -65,8 +64,8 @@ class Compression:
             resp.data = _compress(data, encoding)
         elif resp.stream is not None:
             length = resp.get_header("Content-Length")
-            stream = BoundedStream(resp.stream, int(length)) if length else resp.stream
-            resp.stream = _CompressedStream(stream, encoding)
+            parts = bounded_parts(resp.stream, int(length)) if length else resp.stream
+            resp.stream = WrappedStream(resp.stream, _compressed_parts(parts, encoding))
             resp.delete_header("Content-Length")
         else:
             return
@@ -87,38 +86,26 @@ class Compression:
 
 
 def _compress(data: bytes, encoding: Encoding) -> bytes:
-    if encoding == "zstd":
-        return bytes(zstd().compress(data, 3))
-    compressor = zlib.compressobj(6, zlib.DEFLATED, 31)
-    return compressor.compress(data) + compressor.flush()
+    return zlib.compress(data, 6, 31) if encoding == "gzip" else bytes(zstd().compress(data, 3))
 
 
-class _CompressedStream:
-    """A response's stream, compressed part by part. Clients can decompress each part as soon as it arrives."""
-
-    def __init__(self, stream: Any, encoding: Encoding) -> None:
-        self._stream = stream
-        self._compressor: Any
-        if encoding == "gzip":
-            self._compressor, self._end_part = zlib.compressobj(6, zlib.DEFLATED, 31), zlib.Z_SYNC_FLUSH
-        else:
-            self._compressor = zstd().ZstdCompressor(level=3)
-            self._end_part = self._compressor.FLUSH_BLOCK
-
-    def __iter__(self) -> Iterator[bytes]:
-        for part in stream_parts(self._stream):
-            if part:
-                yield self._compressor.compress(part) + self._compressor.flush(self._end_part)
-            elif type(part) is Pause:
-                yield part
-        yield self._compressor.flush()
-
-    def close(self) -> None:
-        close_stream(self._stream)
+def _compressed_parts(stream: Any, encoding: Encoding) -> Iterator[bytes]:
+    """Compress a stream part by part. Clients can decompress each part as soon as it arrives."""
+    compressor: Any
+    if encoding == "gzip":
+        compressor, end_part = zlib.compressobj(6, zlib.DEFLATED, 31), zlib.Z_SYNC_FLUSH
+    else:
+        compressor = zstd().ZstdCompressor(level=3)
+        end_part = compressor.FLUSH_BLOCK
+    for part in stream_parts(stream):
+        if part:
+            yield compressor.compress(part) + compressor.flush(end_part)
+        elif type(part) is Pause:
+            yield part
+    yield compressor.flush()
 
 
 def _is_compressible(resp: falcon.Response) -> bool:
-    """Return whether compressing a response is worth it and allowed."""
     headers = resp.headers
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     control = headers.get("cache-control", "").lower()
@@ -137,10 +124,9 @@ def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding |
     """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None if it accepts none."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
-        name, _, parameter = (each.strip() for each in part.partition(";"))
-        key, _, value = (each.strip() for each in parameter.partition("="))
+        name, parameters = falcon.parse_header(part)
         try:
-            qualities[name] = float(value) if key == "q" else 1.0
+            qualities[name.strip()] = float(parameters.get("q", 1))
         except ValueError:
             qualities[name] = 0.0
     default = qualities.get("*", 0.0)
@@ -153,5 +139,4 @@ def _encoded_tag(tag: str, encoding: Encoding) -> str:
 
 
 def zstd() -> Any:
-    """Import the module for Zstandard."""
     return import_optional(ZSTD, extra="compression")

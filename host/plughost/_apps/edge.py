@@ -5,7 +5,6 @@ The site's settings add CORS, security headers and compression.
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,9 +12,18 @@ import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._apps.streams import BoundedStream, close_stream
+from plughost._apps.streams import WrappedStream, bounded_parts, close_stream
 from plughost._logging import this_thread
-from plughost.http._request import BEGINS, FAILED, OVERLOADED, UNCHECKED, address_of, has_checked_host, is_host
+from plughost.http._request import (
+    BEGINS,
+    DEFAULT_PORTS,
+    FAILED,
+    OVERLOADED,
+    UNCHECKED,
+    address_of,
+    has_checked_host,
+    host_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +36,6 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 _RETRY_SECONDS: Final = 1
 _BODILESS_STATUSES: Final = frozenset({100, 101, 204, 304})
-_PORT: Final = re.compile(r":[0-9]+$")
-_DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 _CORS_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED_HEADERS: Final = (
     "API-Version",
@@ -57,7 +63,7 @@ class Edge:
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
         self._find = find
-        self._is_allowed = _host_matcher(allowed_hosts) if allowed_hosts else is_host
+        self._is_allowed = _host_matcher(allowed_hosts) if allowed_hosts else host_name
         self._checks_host = bool(allowed_hosts)
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
@@ -79,7 +85,7 @@ class Edge:
         if host is None or self._is_allowed(host):
             return
         self._find(req.path, req)
-        if is_host(host):
+        if host_name(host):
             raise HostRefused(description="The Host header names a host that this site does not serve.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
@@ -98,7 +104,7 @@ class Edge:
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
         elif length := resp.get_header("Content-Length"):
-            resp.stream = BoundedStream(stream, int(length))
+            resp.stream = WrappedStream(stream, bounded_parts(stream, int(length)))
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:
@@ -119,7 +125,6 @@ class SecurityHeaders:
     """Adds the headers that restrict what browsers do with the pages and data of a site."""
 
     def __init__(self, settings: SecurityHeadersSettings) -> None:
-        """Compute the headers, which are the same for every response."""
         headers = {
             "X-Frame-Options": settings.frame_options,
             "Content-Security-Policy": settings.content_security_policy,
@@ -132,7 +137,6 @@ class SecurityHeaders:
         self._hsts = f"max-age={settings.hsts}" if settings.hsts else None
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Add the headers that the response doesn't have yet."""
         present = resp.headers
         for name, value in self._headers:
             if name.lower() not in present:
@@ -217,27 +221,20 @@ def refuse_cross_site(req: Request) -> None:
         )
 
 
-def is_loopback(address: str) -> bool:
-    """Return whether a listener's address can be reached from this machine only."""
-    parsed = address_of(address)
-    return parsed.is_loopback if parsed is not None else address.startswith(("localhost", "unix:"))
-
-
 def _is_own_origin(origin: str | None, host: str) -> bool:
     """Return whether an Origin names the request's host. Schemes may differ, since a proxy may terminate TLS."""
     scheme, _, authority = (origin or "").lower().partition("://")
-    return authority != "" and authority == host.lower().removesuffix(_DEFAULT_PORTS.get(scheme, ":"))
+    return authority != "" and authority == host.lower().removesuffix(f":{DEFAULT_PORTS.get(scheme, '')}")
 
 
-def _host_matcher(allowed: Sequence[str]) -> Callable[[str], bool]:
+def _host_matcher(allowed: Sequence[str]) -> Callable[[str], object]:
     names = {each.lower().strip("[]") for each in allowed}
     suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
     @lru_cache(maxsize=256)
     def matches(host: str) -> bool:
-        if not is_host(host):
-            return False
-        name = _PORT.sub("", host).strip("[]").rstrip(".").lower()
-        return name in names or "*" in names or name.endswith(suffixes)
+        name = host_name(host)
+        bare = name.rstrip(".")
+        return name != "" and (bare in names or "*" in names or bare.endswith(suffixes))
 
     return matches

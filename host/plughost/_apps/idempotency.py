@@ -19,10 +19,9 @@ from plughost._api.idempotency import table_of
 from plughost.stores import Duplicate, OpenStore, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable
     from datetime import datetime
 
-    from plughost._api.declarations import Route
     from plughost.http._request import Request
     from plughost.stores import Session
 
@@ -34,17 +33,15 @@ _match_key: Final = re.compile(r'("?)([\x21\x23-\x5b\x5d-\x7e]{1,255})\1').fullm
 
 
 class Idempotency:
-    """The middleware of routes with idempotent operations. Other routes don't have it."""
+    """The middleware of a plugin's idempotent operations."""
 
-    def __init__(self, methods: Collection[str], store: OpenStore[Session], plugin: str, now: Callable[[], datetime]):
-        self._methods = methods
+    def __init__(self, store: OpenStore[Session], plugin: str, now: Callable[[], datetime]) -> None:
         self._store = store
         self._table = table_of(plugin)
         self._now = now
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Record the key of a new request, or replay the response to an earlier one."""
-        header = req.get_header("Idempotency-Key") if req.method in self._methods else None
+        header = req.get_header("Idempotency-Key")
         if header is None:
             return
         match = _match_key(header.strip())
@@ -87,14 +84,17 @@ class Idempotency:
         If the store fails now, the response is sent nevertheless: the operation is complete.
         """
         replayed = getattr(req.context, "replayed_response", None)
-        if replayed is not None:
-            _replay(resp, *replayed)
+        if replayed is not None:  # its `API-Version` is the one that produced it, whichever version serves now
+            resp.status, headers, body = replayed
+            resp.set_headers(json.loads(headers))
+            resp.set_header("Idempotency-Replayed", "true")
+            resp.data = bytes(body)
         key_id = getattr(req.context, "idempotency_key_id", None)
         if key_id is None:
             return
         with suppress(StoreError):
             if (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After"):
-                self._store.run(_free_key, self._table, key_id)
+                self._change("DELETE FROM {table} WHERE id = ?", key_id)
             elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps(
                     {name: value for name, value in resp.headers.items() if name not in _UNSAVED_HEADERS}
@@ -102,19 +102,18 @@ class Idempotency:
                 try:
                     body = resp.render_body() or b""
                 except Exception:
-                    self._store.run(_mark_unknown, self._table, key_id)
+                    self._mark_unknown(key_id)
                     raise
-                self._store.run(_save_response, self._table, key_id, (resp.status_code, headers, body))
+                sql = "UPDATE {table} SET status = ?, headers = ?, body = ? WHERE id = ?"
+                self._change(sql, resp.status_code, headers, body, key_id)
             else:
-                self._store.run(_mark_unknown, self._table, key_id)
+                self._mark_unknown(key_id)
 
+    def _mark_unknown(self, key_id: str) -> None:
+        self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)
 
-def compile_idempotency(
-    route: Route, plugin: str, store: OpenStore[Session] | None, now: Callable[[], datetime]
-) -> Idempotency | None:
-    """Return the middleware for a route's idempotent operations. None if it has none."""
-    methods = frozenset(method for method, operation in route.operations.items() if operation.idempotent)
-    return Idempotency(methods, store, plugin, now) if methods and store is not None else None
+    def _change(self, sql: str, *values: object) -> None:
+        self._store.run(lambda session: session.change(sql.format(table=self._table), *values))
 
 
 def _digest(*texts: str) -> str:
@@ -131,14 +130,6 @@ def _fingerprint(req: Request) -> str:
     return digest.hexdigest()
 
 
-def _replay(resp: falcon.Response, status: int, headers: str, body: bytes) -> None:
-    """Send a saved response. Its `API-Version` is the one that produced it, whichever version serves now."""
-    resp.status = status
-    resp.set_headers(json.loads(headers))
-    resp.set_header("Idempotency-Replayed", "true")
-    resp.data = bytes(body)
-
-
 def _record_key(session: Session, table: str, key_id: str, fingerprint: str, now: int) -> tuple[Any, ...] | None:
     """Record a key. Return its row instead if it is recorded already."""
     session.change(f"DELETE FROM {table} WHERE begun < ?", now - _RETENTION_SECONDS)  # noqa: S608 - from the plugin's name  # nosec B608
@@ -146,16 +137,3 @@ def _record_key(session: Session, table: str, key_id: str, fingerprint: str, now
     if earlier is None:
         session.change(f"INSERT INTO {table} (id, fingerprint, begun) VALUES (?, ?, ?)", key_id, fingerprint, now)  # noqa: S608 - as above  # nosec B608
     return earlier
-
-
-def _save_response(session: Session, table: str, key_id: str, response: tuple[int, str, bytes]) -> None:
-    sql = f"UPDATE {table} SET status = ?, headers = ?, body = ? WHERE id = ?"  # noqa: S608 - as above  # nosec B608
-    session.change(sql, *response, key_id)
-
-
-def _mark_unknown(session: Session, table: str, key_id: str) -> None:
-    session.change(f"UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)  # noqa: S608 - as above  # nosec B608
-
-
-def _free_key(session: Session, table: str, key_id: str) -> None:
-    session.change(f"DELETE FROM {table} WHERE id = ?", key_id)  # noqa: S608 - as above  # nosec B608

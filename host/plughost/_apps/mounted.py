@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
@@ -14,45 +14,27 @@ if TYPE_CHECKING:
     from plughost.http._errors import ErrorFormat
     from plughost.http._negotiation import Offers
 
-
-_version = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII)
+_version: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII).fullmatch
 
 
 class Versions:
-    """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2).
-
-    Attributes:
-        supported: The versions, oldest first.
-        newest: The version that serves requests without `API-Version`.
-    """
+    """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2)."""
 
     def __init__(self, supported: Sequence[str]) -> None:
-        """Check and order the versions.
-
-        Raises:
-            ValueError: There is none, or one is not of the form `major.minor`.
-        """
+        """Order the versions. Raise `ValueError` if there is none, or one isn't of the form `major.minor`."""
         if not supported:
             raise ValueError("a route group with minor versions needs at least one")
-        parsed = []
         for version in supported:
-            match = _version.fullmatch(version)
-            if match is None:
+            if not _version(version):
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
-            parsed.append((int(match[1]), int(match[2])))
-        parsed.sort()
-        self.supported: tuple[str, ...] = tuple(f"{major}.{minor}" for major, minor in parsed)
+        # Oldest first. The newest one serves requests without `API-Version`.
+        self.supported: tuple[str, ...] = tuple(sorted(supported, key=lambda each: [*map(int, each.split("."))]))
         self.newest: str = self.supported[-1]
-        self._by_name = {name: name for name in self.supported} | {
-            str(major): f"{major}.{minor}" for major, minor in parsed
-        }
+        self._by_name = {name: name for name in self.supported}
+        self._by_name |= {name.partition(".")[0]: name for name in self.supported}
 
     def choose(self, requested: str | None) -> str:
-        """Return the version that serves a request.
-
-        Raises:
-            falcon.HTTPBadRequest: The version is malformed, or not supported. The detail lists the supported ones.
-        """
+        """Return the version that serves a request. Refuse one that is malformed or not supported."""
         if requested is None:
             return self.newest
         try:
@@ -64,21 +46,33 @@ class Versions:
             ) from None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MountedOperation:
+    """An operation of a mounted route.
+
+    Attributes:
+        body_limit: Largest request body in bytes.
+        produces: The media types of its successful responses.
+        process_resource: The plugin's own middleware, outermost first, then the checks of what it declares.
+        process_response: What adds the headers that it declares, then the plugin's own middleware, innermost first.
+    """
+
+    body_limit: int
+    produces: Offers = ()
+    process_resource: tuple[Callable[..., Any], ...]
+    process_response: tuple[Callable[..., Any], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MountedRoute:
     """A route on a site, or the fallback for paths below a group's prefix. It equals only itself.
 
     Attributes:
-        plugin: The name of its plugin.
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
-        errors: The error format.
-        versions: The minor versions. None if the group has none.
         common_fields: Maps a minor version to the header fields of all its responses. The key None is for responses
             before a version was chosen.
-        body_limit: Largest request body in bytes.
-        produces: Maps an HTTP method to the media types of its successful responses.
-        process_resource: The plugin's own middleware, outermost first, then the checks of what operations declare.
-        process_response: The plugin's own middleware, innermost first, after the headers that operations declare.
+        operations: Maps an HTTP method to its operation.
+        undeclared: Stands for the operations of all other methods.
     """
 
     plugin: str
@@ -86,7 +80,5 @@ class MountedRoute:
     errors: ErrorFormat
     versions: Versions | None
     common_fields: Mapping[str | None, Mapping[str, str]]
-    body_limit: int
-    produces: Mapping[str, Offers]
-    process_resource: tuple[Callable[..., Any], ...] = ()
-    process_response: tuple[Callable[..., Any], ...] = ()
+    operations: Mapping[str, MountedOperation]
+    undeclared: MountedOperation

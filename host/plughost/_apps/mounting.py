@@ -13,39 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 from falcon.routing import CompiledRouter
+from pydantic_core import PydanticCustomError
 
-from plughost._api.declarations import Operation
-from plughost._apps.mounted import MountedRoute, Versions
-from plughost._apps.parameters import InvalidValueError, ParameterReader
-from plughost.http._authentication import principal_of
+from plughost._apps.mounted import MountedOperation, MountedRoute, Versions
+from plughost._apps.parameters import ParameterReader
 from plughost.http._errors import Invalid, Violation
+from plughost.http._request import principal_of
 
 if TYPE_CHECKING:
-    from plughost._api.declarations import Middleware, Principal, Route, RouteGroup
+    from plughost._api.declarations import Middleware, Operation, Principal, RouteGroup
     from plughost.http._negotiation import Offers
     from plughost.http._request import Request
 
-Authenticator = Callable[["Request"], "Principal | None"]
-Check = Callable[["Request", dict[str, Any]], None]
-ProcessResource = Callable[["Request", falcon.Response, object, dict[str, Any]], None]
+Authenticator = Callable[["Request"], "Principal | None"] | None
+Method = Callable[..., None]  # of a Falcon middleware
 
 BEARER: Final = "bearer"
 _NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 
-def no_principal(req: Request) -> None:
-    """Return no principal: the authenticator if no plugin offers one."""
-
-
 @dataclass(frozen=True, slots=True)
 class MountedGroup:
-    """A route group on a site.
-
-    Attributes:
-        group: Its declaration.
-        routes: Maps a full URI template to the mounted route.
-        fallback: The stand-in for paths below the prefix that no route matches.
-    """
+    """A route group on a site: its routes by full URI template, and the fallback for other paths below its prefix."""
 
     group: RouteGroup
     routes: Mapping[str, MountedRoute]
@@ -53,8 +42,8 @@ class MountedGroup:
 
     @property
     def largest_body(self) -> int:
-        """Largest request body that any of its operations accepts, in bytes."""
-        return max(each.body_limit for each in (self.fallback, *self.routes.values()))
+        declared = (each.body_limit for route in self.routes.values() for each in route.operations.values())
+        return max(self.fallback.undeclared.body_limit, *declared)
 
 
 def mount(
@@ -64,11 +53,11 @@ def mount(
     middleware: Sequence[Middleware] = (),
     vary: Sequence[str] = (),
     *,
-    authenticator: Authenticator = no_principal,
+    authenticator: Authenticator = None,
     max_body_limit: int | None = None,
-    idempotency: Callable[[Route], object] = lambda route: None,
+    idempotency: object = None,
 ) -> MountedGroup:
-    """Compute what the request path needs of a route group.
+    """Compute what the request path needs of a plugin's route group, which must be valid.
 
     Args:
         plugin: The plugin's name.
@@ -78,59 +67,56 @@ def mount(
         vary: Header fields that all responses of the site vary by.
         authenticator: Finds the principal of a request.
         max_body_limit: Largest request body in bytes for all operations.
-        idempotency: Returns the middleware of a route's idempotent operations, if it has any.
-
-    Raises:
-        ValueError: A minor version is malformed, or a parameter's schema can't be enforced.
+        idempotency: The middleware of idempotent operations.
     """
     versions = Versions(group.versions) if group.versions else None
     components = [each.component for each in middleware]
+    undeclared = MountedOperation(
+        body_limit=body_limit,
+        process_resource=_methods(components, "process_resource"),
+        process_response=_methods(components[::-1], "process_response"),
+    )
     fallback = MountedRoute(
         plugin=plugin,
         template=f"{group.prefix}/*",
         errors=group.errors,
         versions=versions,
         common_fields=_fields_by_version(versions, (*vary, *(name for each in middleware for name in each.vary))),
-        body_limit=body_limit,
-        produces={},
-        process_resource=tuple(_methods(components, "process_resource")),
-        process_response=tuple(_methods(reversed(components), "process_response")),
+        operations={},
+        undeclared=undeclared,
     )
     routes = {}
     for route in group.routes:
-        produces = {method: _offers(operation) for method, operation in route.operations.items()}
-        if "GET" in produces:
-            produces.setdefault("HEAD", produces["GET"])
+        responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
+        operations = {}
+        for method, operation in route.operations.items():
+            own = [idempotency] if operation.idempotent else []
+            checks = _checks(operation, responders[method], group.realm or plugin, authenticator)
+            limit = operation.body_limit or body_limit
+            operations[method] = MountedOperation(
+                body_limit=limit if max_body_limit is None else min(limit, max_body_limit),
+                produces=_offers(operation),
+                process_resource=(*undeclared.process_resource, *checks, *_methods(own, "process_resource")),
+                process_response=(
+                    *_methods(own, "process_response"),
+                    *_announce_deprecation(group, operation),
+                    *undeclared.process_response,
+                ),
+            )
+        if "GET" in operations:
+            operations.setdefault("HEAD", operations["GET"])
         template = group.prefix + route.path
-        limits = _body_limits(route, body_limit, max_body_limit)
-        checks = compile_checks(route, group.realm or plugin, authenticator, limits)
-        idempotent = [idempotency(route)]
-        before = (*fallback.process_resource, checks, *_methods(idempotent, "process_resource"))
-        after = (
-            *_methods(idempotent, "process_response"),
-            _announce_deprecation(group, route),
-            *fallback.process_response,
-        )
-        routes[template] = replace(
-            fallback,
-            template=template,
-            produces=produces,
-            body_limit=max(limits.values(), default=body_limit),
-            process_resource=tuple(filter(None, before)),
-            process_response=tuple(filter(None, after)),
-        )
+        routes[template] = replace(fallback, template=template, operations=operations)
     return MountedGroup(group, routes, fallback)
 
 
 def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:
-    """Return the header fields of all responses, which vary by these fields."""
     fields = {"x-content-type-options": "nosniff"}
     names = ", ".join(dict.fromkeys(vary))
     return fields | {"vary": names} if names else fields
 
 
 def _fields_by_version(versions: Versions | None, vary: Sequence[str]) -> dict[str | None, dict[str, str]]:
-    """Return the header fields of all responses, by minor version."""
     if versions is None:
         return {None: common_fields(vary)}
     fields = common_fields(("API-Version", *vary))
@@ -144,30 +130,8 @@ def _offers(operation: Operation) -> Offers:
     return operation.produces if has_body else ()
 
 
-def _body_limits(route: Route, body_limit: int, max_body_limit: int | None) -> dict[str, int]:
-    """Return the largest request body of each method, in bytes."""
-    limits = {method: operation.body_limit or body_limit for method, operation in route.operations.items()}
-    if max_body_limit is None:
-        return limits
-    return {method: min(limit, max_body_limit) for method, limit in limits.items()}
-
-
-def _announce_deprecation(group: RouteGroup, route: Route) -> Callable[..., None] | None:
-    """Return a middleware method that announces deprecations (RFC 9745, RFC 8594). None if there are none."""
-    by_method = {method: _deprecation_headers(group, operation) for method, operation in route.operations.items()}
-    if "GET" in by_method:
-        by_method.setdefault("HEAD", by_method["GET"])
-    if not any(by_method.values()):
-        return None
-
-    def process_response(req: Request, resp: falcon.Response, *_: Any) -> None:
-        for name, value in by_method.get(req.method, {}).items():
-            resp.append_header(name, value)  # the response may have other links
-
-    return process_response
-
-
-def _deprecation_headers(group: RouteGroup, operation: Operation) -> dict[str, str]:
+def _announce_deprecation(group: RouteGroup, operation: Operation) -> Iterable[Method]:
+    """Yield a middleware method that announces a deprecation (RFC 9745, RFC 8594), if there is one."""
     deprecated, sunset = operation.deprecated or group.deprecated, operation.sunset or group.sunset
     successor = operation.successor or group.successor
     fields = {}
@@ -177,7 +141,13 @@ def _deprecation_headers(group: RouteGroup, operation: Operation) -> dict[str, s
         fields["Sunset"] = falcon.dt_to_http(utc_datetime(sunset))
     if successor:
         fields["Link"] = f'<{successor}>; rel="successor-version"'
-    return fields
+
+    def process_response(req: Request, resp: falcon.Response, *_: Any) -> None:
+        for name, value in fields.items():
+            resp.append_header(name, value)  # the response may have other links
+
+    if fields:
+        yield process_response
 
 
 def utc_datetime(day: date) -> datetime:
@@ -185,115 +155,77 @@ def utc_datetime(day: date) -> datetime:
     return day.astimezone(UTC) if isinstance(day, datetime) else datetime.combine(day, time(), UTC)
 
 
-def _methods(components: Iterable[object], name: str) -> Iterable[Callable[..., Any]]:
-    return (getattr(each, name) for each in components if hasattr(each, name))
+def _methods(components: Iterable[object], name: str) -> tuple[Method, ...]:
+    return tuple(getattr(each, name) for each in components if hasattr(each, name))
 
 
-def compile_checks(
-    route: Route, realm: str, authenticator: Authenticator, limits: Mapping[str, int]
-) -> ProcessResource | None:
-    """Return a middleware method that checks requests against a route's declarations. None if there are no checks.
+def _checks(
+    operation: Operation, responder: Callable[..., object], realm: str, authenticator: Authenticator
+) -> Iterable[Method]:
+    """Yield the middleware methods that check a request against what its operation declares."""
+    if operation.security:
+        yield SecurityCheck(operation.security, operation.roles, realm, authenticator).process_resource
+    if operation.consumes:
+        yield _media_type_check(operation.consumes)
+    if readers := [each for each in map(ParameterReader, operation.parameters) if not each.accepts_any]:
+        yield _parameter_check(readers, operation, inspect.signature(responder))
 
-    It refuses invalid requests, and passes parameters to the responder as the arguments that it names. `limits` maps
-    methods to body limits in bytes. The largest of them is enforced elsewhere, for the whole route.
-    """
-    responders = CompiledRouter().map_http_methods(route.resource, suffix=route.suffix)
-    by_method: dict[str, tuple[Check, ...]] = {}
-    for method, operation in route.operations.items():
-        checks: list[Check] = []
-        if limits[method] < max(limits.values()):
-            checks.append(_body_limit_check(limits[method]))
-        if operation.security:
-            checks.append(SecurityCheck(operation, realm, authenticator))
-        if operation.consumes:
-            checks.append(_media_type_check(operation.consumes))
-        if readers := [each for each in map(ParameterReader, operation.parameters) if not each.accepts_any]:
-            checks.append(_ParameterCheck(readers, operation, inspect.signature(responders[method])))
-        by_method[method] = tuple(checks)
-    if "GET" in by_method:
-        by_method.setdefault("HEAD", by_method["GET"])
-    if not any(by_method.values()):
-        return None
+
+def _parameter_check(readers: Iterable[ParameterReader], operation: Operation, signature: inspect.Signature) -> Method:
+    """Return a check of parameters that reports all violations at once, and passes on those that a responder names."""
+    has_kwargs = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    named = [(each, has_kwargs or each.argument in signature.parameters) for each in readers]
+    not_found = operation.responses.get(404)
 
     def process_resource(req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        for check in by_method.get(req.method, ()):
-            check(req, params)
-
-    return process_resource
-
-
-class _ParameterCheck:
-    """Reads the parameters of an operation, and reports all violations at once."""
-
-    def __init__(self, readers: Iterable[ParameterReader], operation: Operation, signature: inspect.Signature) -> None:
-        has_kwargs = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-        self._readers = [(each, has_kwargs or each.argument in signature.parameters) for each in readers]
-        not_found = operation.responses.get(404)
-        self._not_found_has_body = not_found is None or bool(not_found.media_types)
-
-    def __call__(self, req: Request, params: dict[str, Any]) -> None:
         violations = []
         is_not_found = False
-        for reader, is_argument in self._readers:
+        for reader, is_argument in named:
             try:
                 value = reader.read(req, params)
-            except InvalidValueError as error:
-                violations.append(Violation(reader.declared.name, str(error)))
+            except PydanticCustomError as error:
+                violations.append(Violation(reader.declared.name, error.message()))
                 is_not_found = is_not_found or reader.declared.refusal == 404
             else:
                 if is_argument:
                     params[reader.argument] = value
-        if is_not_found and not self._not_found_has_body:
+        if is_not_found and not_found is not None and not not_found.media_types:
             raise falcon.HTTPStatus(404)
         if is_not_found:
             raise falcon.HTTPNotFound(description="; ".join(str(each) for each in violations))
         if violations:
             raise Invalid(violations)
 
-
-def _body_limit_check(limit: int) -> Check:
-    """Return a check of the body's size, for operations with a smaller limit than others of their route."""
-
-    def check(req: Request, params: dict[str, Any]) -> None:
-        if (req.content_length or 0) > limit:
-            raise body_too_large(limit)
-
-    return check
+    return process_resource
 
 
-def _media_type_check(media_types: Sequence[str]) -> Check:
-    """Return a check that refuses bodies of other media types than the operation reads."""
+def _media_type_check(media_types: Sequence[str]) -> Method:
     accept = ", ".join(media_types)
     names = [each.lower() for each in media_types]
     exact = frozenset(names)
     prefixes = tuple("" if each == "*/*" else each.removesuffix("*") for each in names if each.endswith("/*"))
 
-    def check(req: Request, params: dict[str, Any]) -> None:
+    def process_resource(req: Request, *_: Any) -> None:
         media_type = (req.content_type or "").partition(";")[0].strip().lower()
         if media_type not in exact and not media_type.startswith(prefixes):
             raise falcon.HTTPUnsupportedMediaType(
                 description=f"This resource reads {accept}.", headers={"Accept": accept}
             )
 
-    return check
-
-
-def body_too_large(limit: int) -> falcon.HTTPContentTooLarge:
-    """Return the error for a body above a limit in bytes."""
-    return falcon.HTTPContentTooLarge(description=f"The request body is larger than the {limit} bytes accepted here.")
+    return process_resource
 
 
 class SecurityCheck:
-    """Accepts requests with credentials for one of an operation's schemes, and refuses others."""
+    """A middleware that only accepts requests with credentials for one of some schemes (RFC 6750)."""
 
-    def __init__(self, operation: Operation, realm: str, authenticator: Authenticator) -> None:
-        self._schemes = frozenset(operation.security)
-        self._roles = frozenset(operation.roles)
+    def __init__(self, schemes: Sequence[str], roles: Iterable[str], realm: str, authenticator: Authenticator) -> None:
+        self._schemes = frozenset(schemes)
+        self._roles = frozenset(roles)
         self._authenticator = authenticator
-        self._challenges = [_challenge(scheme, realm) for scheme in operation.security]
+        self._challenges = [_challenge(scheme, realm) for scheme in schemes]
         self._bearer = _challenge(BEARER, realm)
 
-    def __call__(self, req: Request, params: dict[str, Any]) -> None:
+    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         scheme, _, credentials = (req.auth or "").partition(" ")
         if scheme.lower() != BEARER and scheme.lower() in self._schemes and credentials.strip():
             return  # the resource verifies these credentials
@@ -309,17 +241,6 @@ class SecurityCheck:
                 description=f"This resource is open to the role {' or '.join(sorted(self._roles))} only.",
                 headers=(*_NO_STORE, ("WWW-Authenticate", f'{self._bearer}, error="insufficient_scope"')),
             )
-
-
-class RoleRequired:
-    """Refuses requests to a site if their token lacks a role (RFC 6750)."""
-
-    def __init__(self, authenticator: Authenticator, role: str) -> None:
-        self._check = SecurityCheck(Operation(summary="", security=(BEARER,), roles=(role,)), "admin", authenticator)
-
-    def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Refuse a request with 401 or 403 unless its token has the role."""
-        self._check(req, params)
 
 
 def require_role(group: RouteGroup, role: str | None) -> RouteGroup:

@@ -9,13 +9,12 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from plughost.http._forms import is_number
-from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text
+from plughost.http._forms import MAX_DIGITS, is_integer, is_number
+from plughost.http._json.fields import NOT_BLANK, NOT_NULL, Text, refusal
 from plughost.http._paging import text_of
 
 if TYPE_CHECKING:
@@ -27,10 +26,8 @@ Schema = Mapping[str, Any]
 Rule = tuple[Callable[[Any, Any], bool], str]
 Types = Mapping[str, tuple[Convert, Mapping[str, Rule]]]
 
-_MAX_DIGITS: Final = 400
-_HUGE: Final = 10**_MAX_DIGITS
-_match_integer = re.compile(r"-?[0-9]+").fullmatch
-_require_text = Text().checker()
+_BEYOND_ALL_BOUNDS: Final = Decimal(10) ** MAX_DIGITS
+_require_text: Final = Text().checker()
 
 # Keyword to its test of a value, and the message if the test fails (CONTRACT 2).
 _COMMON_RULES: Final[Mapping[str, Rule]] = {"enum": (lambda value, choices: value in choices, "must be one of {}")}
@@ -50,34 +47,25 @@ _STRING_RULES: Final[Mapping[str, Rule]] = {
 _UNCHECKED_KEYWORDS: Final = frozenset({"type", "format", "default", "examples", "title", "description", "deprecated"})
 
 
-class InvalidValueError(ValueError):
-    """A value violates its parameter's schema. The argument is the violation's message."""
-
-
 class ParameterReader:
-    """Reads one declared parameter from requests.
-
-    Attributes:
-        declared: The declaration.
-        argument: The responder's argument: `if_match` for `If-Match`.
-    """
+    """Reads one declared parameter from requests."""
 
     def __init__(self, declared: Parameter) -> None:
-        """Compile a declaration.
-
-        Raises:
-            ValueError: Its schema can't be enforced, or its default or an example violates the schema.
-        """
+        """Compile a declaration. Raise `ValueError` if its schema can't be enforced, or refuses its own default."""
         schema = declared.schema
+        name = declared.name
         self.declared = declared
-        self.argument = re.sub(r"\W", "_", declared.name.lower() if declared.place == "header" else declared.name)
-        self._key = _environ_key(declared.name)
+        # The responder's, such as `if_match` for `If-Match`.
+        self.argument = re.sub(r"\W", "_", name.lower() if declared.place == "header" else name)
+        key = name.upper().replace("-", "_")
+        self._key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
         self._is_array = schema.get("type") == "array"
         self._convert = _item_converter(schema) if self._is_array else _scalar_converter(schema, _TYPES)
         is_nonblank = declared.required and schema.get("type", "string") == "string" and schema.get("minLength") != 0
         self._missing_message = NOT_BLANK if is_nonblank else NOT_NULL
         if is_nonblank:
-            self._convert = partial(_convert_nonblank, self._convert)
+            convert = self._convert
+            self._convert = lambda text: convert(_require_text(text))
         for example in schema.get("examples", ()):
             self._read_example(example)
         self._default = self._read_example(schema["default"]) if "default" in schema else () if self._is_array else None
@@ -88,11 +76,7 @@ class ParameterReader:
         return self.declared.place == "path" and self._convert is _to_string and self.argument == self.declared.name
 
     def read(self, req: Request, params: Mapping[str, Any]) -> Any:
-        """Return a request's value of the parameter, or the schema's default.
-
-        Raises:
-            InvalidValueError: The value is missing, or violates the schema.
-        """
+        """Return a request's value of the parameter, or the schema's default. Raise a `refusal` of an invalid value."""
         place, name = self.declared.place, self.declared.name
         if place == "path":
             found = params[name]
@@ -108,7 +92,7 @@ class ParameterReader:
         if texts:
             return tuple(map(self._convert, texts)) if self._is_array else self._convert(texts[0])
         if self.declared.required:
-            raise InvalidValueError(self._missing_message)
+            raise refusal(self._missing_message)
         return self._default
 
     def _read_example(self, value: Any) -> Any:
@@ -116,13 +100,8 @@ class ParameterReader:
             if self._is_array:
                 return tuple(self._convert(text_of(each)) for each in value)
             return self._convert(text_of(value))
-        except InvalidValueError as error:
-            raise ValueError(f"{value!r}, which its schema names, {error}") from None
-
-
-def _environ_key(name: str) -> str:
-    key = name.upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+        except PydanticCustomError as error:
+            raise ValueError(f"{value!r}, which its schema names, {error.message()}") from None
 
 
 def _item_converter(schema: Schema) -> Convert:
@@ -135,18 +114,14 @@ def _item_converter(schema: Schema) -> Convert:
     def convert_item(text: str) -> Any:
         try:
             return convert(text)
-        except InvalidValueError as error:
-            raise InvalidValueError(f"{text[:50]!r} {error}") from None
+        except PydanticCustomError as error:
+            raise refusal(f"{text[:50]!r} {error.message()}") from None
 
     return convert_item
 
 
 def _scalar_converter(schema: Schema, types: Types) -> Convert:
-    """Return a converter from text to a schema's value, which also checks the value.
-
-    Raises:
-        ValueError: The schema has a type or a keyword that isn't enforced.
-    """
+    """Return a converter from text to a schema's value, which also checks the value. All keywords must be known."""
     kind = schema.get("type", "string")
     if kind not in types:
         raise ValueError(f"the type {kind!r} is none of {', '.join(types)}, array")
@@ -154,11 +129,13 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
     unknown = schema.keys() - rules.keys() - _UNCHECKED_KEYWORDS
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
-    checks = [
-        (holds, _bound(schema[name]), _violation_message(schema, name, text))
-        for name, (holds, text) in rules.items()
-        if name in schema
-    ]
+    checks = []
+    for name, (holds, text) in rules.items():
+        if name in schema:
+            message = text.format(_format(schema[name]))
+            if name == "pattern" and "description" in schema:
+                message = f"must be {schema['description']}"
+            checks.append((holds, _bound(schema[name]), message))
     if not checks:
         return convert_text
 
@@ -166,49 +143,35 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
         value = convert_text(text)
         for holds, bound, message in checks:
             if not holds(value, bound):
-                raise InvalidValueError(message)
+                raise refusal(message)
         return value
 
     return convert
 
 
-def _violation_message(schema: Schema, name: str, text: str) -> str:
-    if name == "pattern" and "description" in schema:
-        return f"must be {schema['description']}"
-    return text.format(_format(schema[name]))
-
-
-def _convert_nonblank(convert: Convert, text: str) -> Any:
-    """Convert the text of a required string. A blank one counts as missing."""
-    try:
-        return convert(_require_text(text))
-    except PydanticCustomError as error:
-        raise InvalidValueError(str(error)) from None
-
-
 def _to_integer(text: str) -> int:
-    if not _match_integer(text):
-        raise InvalidValueError("must be an integer")
-    digits = text.lstrip("-0") or "0"  # int() counts leading zeros towards its limit
-    number = int(digits) if len(digits) <= _MAX_DIGITS else _HUGE  # beyond all bounds
-    return -number if text.startswith("-") else number
+    if not is_integer(text):
+        raise refusal("must be an integer")
+    if len(text) <= MAX_DIGITS:
+        return int(text)
+    return int(max(-_BEYOND_ALL_BOUNDS, min(Decimal(text), _BEYOND_ALL_BOUNDS)))
 
 
 def _to_number(text: str) -> Decimal:
     if not is_number(text):
-        raise InvalidValueError("must be a number")
+        raise refusal("must be a number")
     return Decimal(text)
 
 
 def _to_boolean(text: str) -> bool:
     if text not in ("true", "false"):
-        raise InvalidValueError("must be true or false")
+        raise refusal("must be true or false")
     return text == "true"
 
 
 def _to_string(text: str) -> str:
     if "\0" in text:  # databases can't store it
-        raise InvalidValueError("must not contain NUL")
+        raise refusal("must not contain NUL")
     return text
 
 
@@ -226,10 +189,8 @@ def _bound(value: Any) -> Any:
     """Return a keyword's value in a form that the rules can compare with."""
     if isinstance(value, str):  # a pattern; in ECMA's, which JSON Schema uses, $ matches only at the very end
         return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", value))
-    return [_exact(each) for each in value] if isinstance(value, (list, tuple)) else _exact(value)
-
-
-def _exact(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [each if isinstance(each, str) else _bound(each) for each in value]
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 

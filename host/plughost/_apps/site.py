@@ -19,7 +19,7 @@ from plughost._apps.streams import close_stream, file_blocks
 from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
-from plughost.http._request import BEGINS, FAILED, OVERLOADED, TRUSTED, address_of, is_host
+from plughost.http._request import BEGINS, DEFAULT_PORTS, FAILED, OVERLOADED, TRUSTED, address_of, host_name
 from plughost.http._response import check_part
 from plughost.http._routing import find_group, raw_path
 
@@ -48,7 +48,6 @@ _PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _POLL_SECONDS: Final = 0.05
 
 _match_address = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
-_DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
 @dataclass(eq=False, slots=True)
@@ -56,7 +55,6 @@ class ServingApp:
     """A Falcon app on a site and its requests in flight.
 
     Attributes:
-        app: The app.
         prefixes: Maps a route group's prefix to its fallback.
         requests: The environ of each request in flight, by its `id()`. Changed without a lock.
     """
@@ -101,7 +99,6 @@ class Site:
 
     @property
     def in_flight(self) -> int:
-        """The number of the current app's requests in flight."""
         return len(self._current.requests)
 
     def plugins_in_flight(self) -> Iterator[str]:
@@ -123,16 +120,12 @@ class Site:
 
     def cut_off(self, plugins: Collection[str] | None = None) -> None:
         """Give up the requests in swapped-out apps. Their bodies break off, so that clients notice."""
-        for environ in self._unfinished_requests(plugins):
-            environ[_CUT_OFF] = True
-            _end_pause(environ)
+        _end(self._unfinished_requests(plugins), _CUT_OFF)
 
     def end_streams(self, plugins: Collection[str] | None = None, *, everything: bool = False) -> None:
         """End bodies at their next pause: those of swapped-out apps, or all with `everything`."""
         current = tuple(self._current.requests.values()) if everything else ()
-        for environ in (*self._unfinished_requests(plugins), *current):
-            environ[_ENDING] = True
-            _end_pause(environ)
+        _end((*self._unfinished_requests(plugins), *current), _ENDING)
 
     def _unfinished_requests(self, plugins: Collection[str] | None) -> list[dict[str, Any]]:
         in_flight = (environ for each in self._draining for environ in tuple(each.requests.values()))
@@ -159,7 +152,6 @@ class Site:
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request (PEP 3333)."""
         request_key = id(environ)
         serving_app = self._current
         serving_app.requests[request_key] = environ
@@ -213,9 +205,9 @@ class Site:
             environ["wsgi.url_scheme"] = scheme
         host = forwarded.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
         port = forwarded.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
-        if host and is_host(f"{host}:{port}") and port != _DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
+        if host and host_name(f"{host}:{port}") and port != DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
             host = f"{host}:{port}"
-        if is_host(host):
+        if host_name(host):
             environ["HTTP_HOST"] = host
 
     def _is_trusted(self, address: str) -> bool:
@@ -286,7 +278,6 @@ class _StreamedBody:
             del self._environ[BEGINS]
 
     def _respond_with_error(self, error: BaseException) -> Iterable[bytes]:
-        """Return the body of an error response, and close the one that failed."""
         self._begun = True  # the error response reports its own beginning
         failed, self._body = self._body, ()
         try:
@@ -297,7 +288,6 @@ class _StreamedBody:
         return self._body
 
     def close(self) -> None:
-        """Close the body. Servers call this once, even if not everything was sent."""
         if self._closed:
             return
         self._closed = True
@@ -312,11 +302,7 @@ class _StreamedBody:
 def _respond_to_failure(
     app: App, environ: dict[str, Any], start_response: StartResponse, error: BaseException
 ) -> Iterable[bytes]:
-    """Respond with the app's error format to an error that Falcon passes to no handler.
-
-    Raises:
-        BaseException: The error, if the request failed before.
-    """
+    """Respond with the app's error format to an error that Falcon passes to no handler, or raise it the second time."""
     request_id, this_thread.request_id = this_thread.request_id, None
     if FAILED in environ:
         raise error
@@ -340,10 +326,13 @@ def _log_failure(environ: dict[str, Any]) -> None:
         this_thread.request_id = None
 
 
-def _end_pause(environ: dict[str, Any]) -> None:
-    pause: Pause | None = environ.get(_PAUSE)
-    if pause is not None:
-        pause.end()
+def _end(requests: Iterable[dict[str, Any]], key: str) -> None:
+    """Set a key in the environ of requests, and end their pauses."""
+    for environ in requests:
+        environ[key] = True
+        pause: Pause | None = environ.get(_PAUSE)
+        if pause is not None:
+            pause.end()
 
 
 def _plugin_of(environ: dict[str, Any]) -> str:

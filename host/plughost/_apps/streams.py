@@ -1,4 +1,4 @@
-"""Wrappers of streamed bodies, each of them a stream as Falcon and PEP 3333 define it."""
+"""Wrapped bodies, each of them a stream as Falcon and PEP 3333 define it."""
 
 from __future__ import annotations
 
@@ -16,55 +16,38 @@ def file_blocks(file: Any, suggested_size: int = _BLOCK_BYTES) -> FileWrapper:
     return FileWrapper(file, _BLOCK_BYTES)
 
 
-class BoundedStream:
-    """A stream that yields as many bytes as its Content-Length says: a longer one is cut, a shorter one fails.
+class WrappedStream:
+    """The parts that are made from a stream. To close them closes the stream and calls `on_close`, once."""
 
-    PEP 3333 requires it, and HTTP/2 resets a stream that is longer.
-    """
-
-    def __init__(self, stream: Any, length: int) -> None:
+    def __init__(self, stream: Any, parts: Iterable[bytes], on_close: Callable[[], None] = lambda: None) -> None:
         self._stream = stream
-        self._length = length
+        self._parts = parts
+        self._on_close = on_close
+        self._closed = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield the parts, and cut the last one. Raise `EOFError` if they are too short."""
-        left = self._length
-        for part in stream_parts(self._stream):
-            yield part[:left]
-            left -= len(part)
-            if left <= 0:
-                return
-        if left:
-            message = f"the stream ended {left} bytes before its Content-Length, {self._length}"
-            raise EOFError(message)
+        return iter(self._parts)
 
     def close(self) -> None:
-        """Close the stream."""
-        close_stream(self._stream)
-
-
-class NotifyingStream:
-    """A stream that calls `on_close` once it is closed, and otherwise behaves like the one that it wraps."""
-
-    def __init__(self, stream: Any, on_close: Callable[[], None]) -> None:
-        self._stream = stream
-        self._on_close: Callable[[], None] | None = on_close
-        read = getattr(stream, "read", None)
-        if read is not None:
-            self.read = read
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate as the stream does."""
-        return iter(self._stream)
-
-    def close(self) -> None:
-        """Close the stream. Further calls do nothing."""
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
+        if not self._closed:
+            self._closed = True
             try:
                 close_stream(self._stream)
             finally:
-                on_close()
+                self._on_close()
+
+
+def bounded_parts(stream: Any, length: int) -> Iterator[bytes]:
+    """Yield as many bytes as the Content-Length says: HTTP/2 resets a longer stream. A shorter one fails."""
+    left = length
+    for part in stream_parts(stream):
+        yield part[:left]
+        left -= len(part)
+        if left <= 0:
+            return
+    if left:
+        message = f"the stream ended {left} bytes before its Content-Length, {length}"
+        raise EOFError(message)
 
 
 def stream_parts(stream: Any) -> Iterable[bytes]:
@@ -73,7 +56,6 @@ def stream_parts(stream: Any) -> Iterable[bytes]:
 
 
 def close_stream(stream: object) -> None:
-    """Close a stream, if it can be closed."""
     close = getattr(stream, "close", None)
     if close is not None:
         close()

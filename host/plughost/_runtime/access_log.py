@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.observed import code_of
-from plughost._apps.streams import NotifyingStream
+from plughost._apps.streams import WrappedStream, stream_parts
 from plughost._logging import LineWriter, format_timestamp
 from plughost.http._request import FAILED
 
@@ -55,7 +55,8 @@ class AccessLog:
         if getattr(req.context, "unlogged", False):
             return
         if resp.stream is not None:
-            resp.stream = NotifyingStream(resp.stream, lambda: self._record_stream(req, resp))
+            stream = resp.stream
+            resp.stream = WrappedStream(stream, stream_parts(stream), lambda: self._record_stream(req, resp))
         else:
             self._record(req, resp)
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from plughost._apps.application import SiteApp, build_site_apps
-from plughost._apps.edge import SAFE_METHODS, is_loopback
+from plughost._apps.edge import SAFE_METHODS
 from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
@@ -21,6 +21,7 @@ from plughost._runtime.optional import library_problems
 from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
+from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 

@@ -10,12 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from plughost._api.host import Listener
-from plughost._apps.edge import is_loopback
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
 from plughost._servers.connections import connections_per_listener, raise_file_limit
 from plughost._servers.dispatcher import Dispatcher
+from plughost.http._request import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping

@@ -14,7 +14,6 @@ A resource reads a JSON body in one line and responds through `resp.media`:
 
 from __future__ import annotations
 
-from plughost.http._authentication import principal_of
 from plughost.http._errors import (
     PLAIN_TEXT,
     PROBLEM_DETAILS,
@@ -35,7 +34,7 @@ from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, a
 from plughost.http._json.validation import validate
 from plughost.http._negotiation import preferred
 from plughost.http._paging import Page, Paging
-from plughost.http._request import Request, secure_url
+from plughost.http._request import Request, principal_of, secure_url
 from plughost.http._routing import MAX_ID, parse_id
 
 __all__ = [

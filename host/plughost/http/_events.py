@@ -116,8 +116,6 @@ class EventChannel:
 
 
 class _Reader:
-    """The body of one stream."""
-
     def __init__(self, channel: EventChannel) -> None:
         self._channel = channel
         self._queue: deque[tuple[str | int | None, bytes]] = deque()
@@ -134,7 +132,6 @@ class _Reader:
                 self._missed_ids.add(str(event.id))
 
     def push(self, event_id: str | int | None, part: bytes) -> None:
-        """Queue an event."""
         if len(self._queue) < self._channel.buffer:
             self._queue.append((event_id, part))
         else:
@@ -180,7 +177,6 @@ class _Reader:
                 yield part
 
     def close(self) -> None:
-        """Stop reading."""
         self._channel.leave(self)
 
 

@@ -15,11 +15,7 @@ _valid_names: Final[set[str]] = set()
 
 @lru_cache(maxsize=256)
 def status_code(status: str) -> int:
-    """Return the code of a status such as `200 OK`.
-
-    Raises:
-        ValueError: It doesn't begin with three digits, has a line break, or is interim, such as 100.
-    """
+    """Return the code of a status such as `200 OK`. Raise `ValueError` if it is malformed, or interim such as 100."""
     if not (isinstance(status, str) and status[:3].isdigit()) or "\n" in status or "\r" in status:
         raise ValueError(f"a status must begin with three digits, and is one line: {status!r}")
     code = int(status[:3])
@@ -30,17 +26,12 @@ def status_code(status: str) -> int:
 
 @lru_cache(maxsize=_CACHE_SIZE)
 def check_name(name: str) -> None:
-    """Check the name of a header.
-
-    Raises:
-        ValueError: The name is invalid.
-    """
+    """Raise `ValueError` if the name of a header is invalid."""
     if _token(name) is None:
         raise ValueError(f"{name!r} is no name of a header")
 
 
 def is_valid_header(name: str, value: str) -> bool:
-    """Return whether a header's name and value are valid."""
     if name in _valid_names and value.isascii() and value.isprintable():
         return True
     if _token(name) is None:

@@ -6,6 +6,7 @@ import errno
 import mimetypes
 import os
 import re
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -15,7 +16,6 @@ import falcon
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_OCTET_STREAM: Final = "application/octet-stream"
 # The system's errors for a path that names no file.
 _NO_FILE: Final = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
 _range: Final = re.compile(r"bytes=(?:([0-9]{1,19})-([0-9]{1,19})?|-([0-9]{1,19}))", re.IGNORECASE).fullmatch
@@ -53,14 +53,15 @@ def send_file(
         falcon.HTTPRangeNotSatisfiable: The range begins beyond the end.
     """
     file = _open(source)
-    try:
+    with ExitStack() as unless_sent:
+        unless_sent.callback(file.close)
         if isinstance(source, str | os.PathLike):
             status = os.fstat(file.fileno())
             etag = etag or f"{status.st_mtime_ns:x}-{status.st_size:x}"
             last_modified = last_modified or datetime.fromtimestamp(status.st_mtime, UTC)
-            media_type = media_type or mimetypes.guess_type(source)[0] or _OCTET_STREAM
+            media_type = media_type or mimetypes.guess_type(source)[0] or ""
         modified = last_modified.astimezone(UTC).replace(microsecond=0) if last_modified is not None else None
-        resp.content_type = media_type or _OCTET_STREAM
+        resp.content_type = media_type or "application/octet-stream"
         resp.set_header("Accept-Ranges", "bytes")
         if etag:
             resp.etag = etag
@@ -70,7 +71,6 @@ def send_file(
             resp.downloadable_as = _unsafe.sub("_", download_as)
         if _is_current(req, etag, modified):
             resp.status = falcon.HTTP_304
-            file.close()
             return
         size = file.seek(0, os.SEEK_END)
         start, end = _requested_range(req, size, etag, modified)
@@ -79,9 +79,7 @@ def send_file(
             resp.content_range = (start, end - 1, size)
         file.seek(start)
         resp.set_stream(file, end - start)
-    except BaseException:
-        file.close()
-        raise
+        unless_sent.pop_all()
 
 
 def _open(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
@@ -98,11 +96,7 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
 
 
 def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bool:
-    """Return whether the client already has the current file (RFC 9110, 13.2.2).
-
-    Raises:
-        falcon.HTTPPreconditionFailed: `If-Match` or `If-Unmodified-Since` fails.
-    """
+    """Return whether the client already has the current file (RFC 9110, 13.2.2). Raise if a condition fails."""
     if_match, if_none_match = req.if_match, req.if_none_match
     unmodified_since, modified_since = _date(req, "If-Unmodified-Since"), _date(req, "If-Modified-Since")
     if if_match is not None:
@@ -117,11 +111,7 @@ def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bo
 
 
 def _requested_range(req: falcon.Request, size: int, etag: str, modified: datetime | None) -> tuple[int, int]:
-    """Return start and end of the requested range; of the whole file unless it is one valid range of bytes.
-
-    Raises:
-        falcon.HTTPRangeNotSatisfiable: The range begins beyond the end.
-    """
+    """Return start and end of the requested range; of the whole file unless it is one valid range of bytes."""
     match = _range(req.get_header("Range") or "")
     if match is None or not _if_range_holds(req, etag, modified):
         return 0, size

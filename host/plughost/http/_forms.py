@@ -20,7 +20,7 @@ from plughost.http._json.validation import ModelT, validate
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
     from pydantic_core import CoreSchema
@@ -29,7 +29,8 @@ _MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are kept in memory
 _MAX_FIELDS: Final = 1000
 _MAX_TEXT: Final = 1024 * 1024  # bytes of all fields that aren't files
 _BLOCK_SIZE: Final = 64 * 1024
-_integer: Final = re.compile(r"-?[0-9]{1,400}").fullmatch
+MAX_DIGITS: Final = 400  # of an integer; int() refuses too many
+is_integer: Final = re.compile(r"-?[0-9]+").fullmatch
 is_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _BOOLEANS: Final = {"true": True, "on": True, "false": False}
 _MAX_SIZE_KEYWORD: Final = "x-max-size"
@@ -58,7 +59,6 @@ class Upload:
             shutil.copyfileobj(self.file, target)
 
     def __del__(self) -> None:
-        """Close the file."""
         self.file.close()
 
     @classmethod
@@ -116,9 +116,9 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
     fields = _fields_of(model)
     try:
         if kind == falcon.MEDIA_URLENCODED:
-            inputs = _read_url_encoded(req)
+            values = _values(_read_url_encoded(req), fields)
         elif kind == falcon.MEDIA_MULTIPART:
-            inputs = _read_multipart(req, fields)
+            values = _values(_read_multipart(req, fields), fields)
         else:
             raise falcon.HTTPUnsupportedMediaType(
                 description="This resource reads multipart/form-data and application/x-www-form-urlencoded.",
@@ -126,21 +126,20 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
             )
     except (ValueError, LookupError) as error:  # text that isn't UTF-8, or of an unknown encoding
         raise falcon.HTTPBadRequest(description="The form is malformed, or isn't UTF-8.") from error
-    return validate(model, _values(inputs, fields))
+    return validate(model, values)
 
 
-def _read_url_encoded(req: falcon.Request) -> list[tuple[str, str | Upload]]:
+def _read_url_encoded(req: falcon.Request) -> Iterable[tuple[str, str | Upload]]:
     if (req.content_length or 0) > _MAX_TEXT:
         raise _too_large()
     text = req.stream.read().decode("ascii")
-    return list(parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS))
+    return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
 
 
-def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> list[tuple[str, str | Upload]]:
+def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> Iterable[tuple[str, str | Upload]]:
     options = MultipartParseOptions()
     options.max_body_part_count = _MAX_FIELDS
     options.max_body_part_buffer_size = _MAX_TEXT
-    inputs: list[tuple[str, str | Upload]] = []
     remaining = _MAX_TEXT
     for part in MultipartFormHandler(options).deserialize(req.stream, req.content_type, req.content_length):
         name = part.name or ""
@@ -150,12 +149,11 @@ def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> list[t
             remaining -= len(data)
             if remaining < 0:
                 raise _too_large()
-            inputs.append((name, data.decode()))
+            yield name, data.decode()
         elif field is not None and field.kind == "file":
             upload = _store(part.stream, Upload(part.filename, part.content_type), field.max_size)
             if upload.filename or upload.size:  # browsers send an empty one if no file was chosen
-                inputs.append((name, upload))
-    return inputs
+                yield name, upload
 
 
 def _store(stream: Any, upload: Upload, max_size: int | None) -> Upload:
@@ -207,7 +205,7 @@ def _field(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Field:
     return _Field(kind, False, schema.get(_MAX_SIZE_KEYWORD))
 
 
-def _values(inputs: list[tuple[str, str | Upload]], fields: Mapping[str, _Field]) -> dict[str, Any]:
+def _values(inputs: Iterable[tuple[str, str | Upload]], fields: Mapping[str, _Field]) -> dict[str, Any]:
     """Return a form's values as JSON types. If a field comes twice and is no list, the first one counts."""
     values: dict[str, Any] = {}
     for name, text in inputs:
@@ -225,7 +223,7 @@ def _values(inputs: list[tuple[str, str | Upload]], fields: Mapping[str, _Field]
 def _convert(text: str, kind: str) -> Any:
     """Convert a text to its field's type. If it can't be converted, it stays a text, which the field refuses."""
     if kind == "integer":
-        return int(text) if _integer(text) else text
+        return int(text) if is_integer(text) and len(text) <= MAX_DIGITS else text
     if kind == "number":
         return Decimal(text) if is_number(text) else text
     return _BOOLEANS.get(text, text) if kind == "boolean" else text

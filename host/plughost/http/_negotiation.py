@@ -44,5 +44,4 @@ def preferred(req: falcon.Request, offers: Sequence[str]) -> str:
 
 
 def not_acceptable(offers: Offers) -> falcon.HTTPError:
-    """Return the error for an `Accept` that excludes all offers, naming them."""
     return falcon.HTTPNotAcceptable(description=f"This resource is made as {', '.join(offers)}.")

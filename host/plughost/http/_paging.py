@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
 
@@ -58,11 +59,7 @@ class Paging:
     _fields: Mapping[str, TypeAdapter[Any]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Resolve the fields.
-
-        Raises:
-            ValueError: The model lacks a field, or a filter can't be a parameter.
-        """
+        """Resolve the fields. Raise `ValueError` if the model lacks one, or a filter can't be a parameter."""
         known = self.model.model_fields
         fields: dict[str, TypeAdapter[Any]] = {}
         for name in (self.key, *self.sort, *self.filters):
@@ -77,15 +74,23 @@ class Paging:
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters of an operation that lists items."""
+        declare = partial(Parameter, place="query", allow_empty=True)
+        integer = partial(declare, refusal=self.refusal)
+        if self.cursor:
+            parameters = [declare(name="cursor", description="Where the page begins: as `Link` has it.")]
+        else:
+            page = "Which page, from zero; below it the first."
+            parameters = [integer(name="page", description=page, schema={"type": "integer", "default": 0})]
         size = "Items on a page; below 1 as by default. The host has a maximum."
-        place = (
-            Parameter(
-                name="cursor", place="query", description="Where the page begins: as `Link` has it.", allow_empty=True
-            )
-            if self.cursor
-            else self._integer_parameter("page", "Which page, from zero; below it the first.", 0)
-        )
-        return place, self._integer_parameter("size", size, self.size), *self._sort_parameter(), *self.filter_parameters
+        parameters.append(integer(name="size", description=size, schema={"type": "integer", "default": self.size}))
+        if self.sort:
+            term = f"-?({'|'.join(self.sort)})"
+            allowed = f"one or more of {', '.join(self.sort)}, joined by commas, each with or without - in front"
+            items = {"type": "string", "pattern": f"^{term}(,{term})*$", "description": allowed}
+            schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
+            text = "Fields to sort by, joined by commas; `-` in front for descending."
+            parameters.append(declare(name="sort", description=text, schema=schema))
+        return (*parameters, *self.filter_parameters)
 
     @property
     def filter_parameters(self) -> tuple[Parameter, ...]:
@@ -138,22 +143,6 @@ class Paging:
             asked=tuple((name, text_of(value)) for name, values in filters.items() for value in values),
             kept=tuple((name, text_of(value)) for name, value in kept.items() if value is not None),
         )
-
-    def _integer_parameter(self, name: str, description: str, default: int) -> Parameter:
-        schema = {"type": "integer", "default": default}
-        return Parameter(
-            name=name, place="query", description=description, schema=schema, allow_empty=True, refusal=self.refusal
-        )
-
-    def _sort_parameter(self) -> tuple[Parameter, ...]:
-        if not self.sort:
-            return ()
-        term = f"-?({'|'.join(self.sort)})"
-        allowed = f"one or more of {', '.join(self.sort)}, joined by commas, each with or without - in front"
-        items = {"type": "string", "pattern": f"^{term}(,{term})*$", "description": allowed}
-        text = "Fields to sort by, joined by commas; `-` in front for descending."
-        schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
-        return (Parameter(name="sort", place="query", description=text, schema=schema, allow_empty=True),)
 
     def _is_possible(self, name: str, value: Any) -> bool:
         """Return whether an item may have a value; if not, the query can be skipped."""
@@ -270,11 +259,7 @@ class Page:
 
 
 def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """Return a field's type without its bounds: a value that no item can have is no error, it matches none.
-
-    Raises:
-        ValueError: A parameter can't have the type.
-    """
+    """Return a field's type without its bounds: a value that no item can have is no error, it matches none."""
     schema = adapter.json_schema()
     kinds = [each.get("type") for each in schema.get("anyOf", (schema,)) if each.get("type") != "null"]
     if not kinds or kinds[0] not in _TYPES:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from plughost._api.declarations import Principal
     from plughost._apps.mounted import MountedRoute
 
@@ -30,16 +32,16 @@ UNCHECKED: Final = "plughost.unchecked_host"
 TRUSTED: Final = "plughost.trusted_proxy"
 """Environ key of a request from a trusted proxy, whose Host is the one that the proxy passes on."""
 
-_DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
-_host = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::([0-9]{1,5}))?").fullmatch
+_host = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._~-]+))(?::([0-9]{1,5}))?").fullmatch
 
 
 @lru_cache(maxsize=256)
-def is_host(text: str) -> bool:
-    """Return whether a text is a host name or address, with an optional port (RFC 9110, 7.2)."""
+def host_name(text: str) -> str:
+    """Return the lower-case name or address in a host with an optional port (RFC 9110, 7.2). Empty if malformed."""
     match = _host(text)
-    return match is not None and int(match[1] or 0) <= 65535
+    return (match[1] or match[2]).lower() if match is not None and int(match[3] or 0) <= 65535 else ""
 
 
 @lru_cache(maxsize=256)
@@ -101,7 +103,7 @@ class Request(falcon.Request):
         if has_checked_host(self):
             return super().prefix
         port = self.env["SERVER_PORT"]
-        place = "localhost" if port == _DEFAULT_PORTS[self.scheme] else f"localhost:{port}"
+        place = "localhost" if port == DEFAULT_PORTS[self.scheme] else f"localhost:{port}"
         return f"{self.scheme}://{place}{self.root_path}"
 
     @property
@@ -124,20 +126,35 @@ class Request(falcon.Request):
         return self.site == "admin" or self.is_local
 
 
+def principal_of(req: Request, authenticator: Callable[[Request], Principal | None] | None) -> Principal | None:
+    """Return the principal that `PluginContext.authenticator` finds, and cache it as `req.principal`.
+
+    None if the request has no credentials, or if no installed plugin is an authenticator.
+
+    Raises:
+        falcon.HTTPUnauthorized: The credentials are invalid.
+        falcon.HTTPForbidden: Credentials must not be sent this way, such as over plain HTTP.
+    """
+    if req.principal is None and authenticator is not None:
+        req.principal = authenticator(req)
+    return req.principal
+
+
 def has_checked_host(req: falcon.Request) -> bool:
     """Return whether links may be made from a request's Host: clients can forge an unchecked one."""
     environ = req.env
     if UNCHECKED not in environ or TRUSTED in environ:
         return True
     host = req.host.strip("[]").lower()
-    return host == environ["SERVER_NAME"] or _is_loopback(host)
+    return host == environ["SERVER_NAME"] or is_loopback(host)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host, or the address of a listener, can only be reached from this machine."""
     address = address_of(host)
     if address is not None:
         return address.is_loopback
-    return host.rpartition(".")[2] == "localhost"  # such as api.localhost (RFC 6761, 6.3)
+    return host.rpartition(".")[2] == "localhost" or host.startswith("unix:")  # such as api.localhost (RFC 6761, 6.3)
 
 
 def secure_url(req: falcon.Request) -> str | None:

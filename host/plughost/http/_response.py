@@ -40,11 +40,7 @@ class Response(falcon.Response):
             raise ValueError(f"the names or values of these headers can't be sent: {invalid!r}")
 
     def check_body(self) -> None:
-        """Render the body and check, as far as possible beforehand, that it can be sent.
-
-        Raises:
-            TypeError: The body, or a part of it, is not bytes (PEP 3333).
-        """
+        """Render the body and check, as far as possible beforehand, that it is made of bytes."""
         if self._media is not None or self.text is not None:
             self.render_body()
         elif self._data is not None:
@@ -77,11 +73,7 @@ class Response(falcon.Response):
 
 
 def check_part(part: object) -> None:
-    """Check a body, or a part of one.
-
-    Raises:
-        TypeError: It is not bytes (PEP 3333).
-    """
+    """Raise `TypeError` if a body, or a part of one, isn't bytes (PEP 3333)."""
     if not isinstance(part, bytes):
         raise TypeError(f"a response's body is made of bytes (PEP 3333), not of {type(part).__name__}")
 

@@ -51,7 +51,6 @@ class NotFoundResource:
     """The resource of every path below a group's prefix that no route matches."""
 
     def refuse(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        """Answer 404 in the group's error format, whatever the method."""
         raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
 
 
@@ -66,21 +65,16 @@ class RawPathRouter(CompiledRouter):
     def __init__(
         self, routes: Mapping[str, MountedRoute], prefixes: Mapping[str, MountedRoute], *, dev: bool = False
     ) -> None:
-        """Take the routes by their full URI template, and the groups by their prefix.
-
-        With `dev`, a responder fails if it returns a value or sets an unknown attribute of the response.
-        """
+        """Take the routes by full URI template, and the groups by prefix. With `dev`, responders are checked."""
         super().__init__()
         self._dev = dev
         self._routes = routes
         self._prefixes = prefixes
         self._not_found = NotFoundResource()
-        self._literals: dict[
-            str | None, tuple[object, dict[str, Any], str, MountedRoute]
-        ] = {}  # by the request's target
+        # By the request's target: resource, methods, template, mounted.
+        self._literals: dict[str | None, tuple[object, dict[str, Any], str, MountedRoute]] = {}
 
     def map_http_methods(self, resource: object, **kwargs: Any) -> dict[str, Any]:
-        """Map methods to responders. HEAD follows from GET."""
         methods: dict[str, Any] = super().map_http_methods(resource, **kwargs)
         if self._dev:
             methods = {method: _check_responder(responder) for method, responder in methods.items()}
@@ -109,7 +103,11 @@ class RawPathRouter(CompiledRouter):
                 path = path[:-1]
             found = CompiledRouter.find(self, path) if is_plain or path[:2] != "//" else None
             if found is None or not (is_plain or _decode(found[2])):
-                return self._below_prefix(path, req)
+                group = find_group(self._prefixes, path)
+                if group is None:
+                    return None
+                req.mounted = environ["plughost.mounted"] = group
+                return self._not_found, {req.method: self._not_found.refuse}, {}, group.template
             resource, methods, params, template = found  # type: ignore[assignment] # only routes without one have none
             mounted = self._routes[template]
             if not params and template == path:  # only templates without fields, so the cache stays small
@@ -120,13 +118,6 @@ class RawPathRouter(CompiledRouter):
             # so its responder is the 405 that names the methods of this resource.
             methods = {req.method: methods["WEBSOCKET"]}
         return resource, methods, params, template
-
-    def _below_prefix(self, path: str, req: Request) -> Found | None:
-        mounted = find_group(self._prefixes, path)
-        if mounted is None:
-            return None
-        req.mounted = req.env["plughost.mounted"] = mounted
-        return self._not_found, {req.method: self._not_found.refuse}, {}, mounted.template
 
 
 def find_group(prefixes: Mapping[str, MountedRoute], path: str) -> MountedRoute | None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 
-from plughost.http._authentication import principal_of
-from plughost.http._request import address_of
+from plughost.http._request import address_of, principal_of
 from plughost.ratelimits._shared import RETRY_DELAY, StorageUnavailable
 
 if TYPE_CHECKING:

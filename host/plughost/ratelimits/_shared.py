@@ -55,9 +55,6 @@ class SharedWindows:
         """Count a hit. Return the hits in this window, and the seconds until it ends.
 
         With `length`, each hit restarts the window; `length` returns its seconds for a number of hits.
-
-        Raises:
-            StorageUnavailable: Redis can't be used.
         """
 
         def count(storage: RedisStorage) -> tuple[int, float]:
@@ -74,7 +71,6 @@ class SharedWindows:
         return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
 
     def is_available(self) -> bool:
-        """Return whether Redis can be used."""
         try:
             self._use(lambda storage: storage.get("ping"))  # its own check() hides why it fails
         except StorageUnavailable:
@@ -82,7 +78,6 @@ class SharedWindows:
         return True
 
     def close(self) -> None:
-        """Close the connections. A later use opens new ones."""
         self._storage.storage.close()
 
     def _use(self, operation: Callable[[RedisStorage], T]) -> T:
@@ -92,10 +87,10 @@ class SharedWindows:
         try:
             result = operation(self._storage)
         except self._failures as error:
-            self._mark_unavailable(error, recoveries)
+            self._note(error, recoveries)
             raise StorageUnavailable from error
         if self._down:
-            self._mark_available()
+            self._note(None, recoveries)
         return result
 
     def _may_retry(self) -> bool:
@@ -107,18 +102,15 @@ class SharedWindows:
             self._retry_at = now + RETRY_DELAY
             return True
 
-    def _mark_unavailable(self, error: Exception, recoveries: int) -> None:
+    def _note(self, error: Exception | None, recoveries: int) -> None:
+        """Note whether Redis can be used, and log each change once."""
         with self._lock:
             if recoveries != self._recoveries:  # the call began before Redis came back
                 return
+            was_down, self._down = self._down, error is not None
+            self._recoveries += error is None and was_down
             self._retry_at = time.monotonic() + RETRY_DELAY
-            was_down, self._down = self._down, True
-        if not was_down:
-            self._logger.warning("the storage of rate limits is not available", reason=str(error))
-
-    def _mark_available(self) -> None:
-        with self._lock:
-            was_down, self._down = self._down, False
-            self._recoveries += was_down
-        if was_down:
+        if error is None and was_down:
             self._logger.info("the storage of rate limits is back")
+        elif error is not None and not was_down:
+            self._logger.warning("the storage of rate limits is not available", reason=str(error))

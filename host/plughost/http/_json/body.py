@@ -98,7 +98,6 @@ class JSONHandler(falcon.media.BaseHandler):
     """Falcon's media handler for JSON: `req.media` through `decode`, `resp.media` through `encode`."""
 
     def serialize(self, media: object, content_type: str) -> bytes:
-        """Return a response's media as JSON text."""
         return encode(media)
 
     def deserialize(self, stream: ReadableIO, content_type: str | None, content_length: int | None) -> object:

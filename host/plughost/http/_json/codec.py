@@ -71,19 +71,15 @@ def encode(value: object) -> bytes:
     """
     encoded = _ENCODER.encode(value)
     # msgspec writes `str(decimal)`, and `1E+2` or `NaN` are rare: searching for them beats visiting each value.
-    if _may_need_rewrite(encoded) and _NEEDS_REWRITE.search(encoded):
-        builtins = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_to_builtin)
-        return _ENCODER.encode(_without_exponents(builtins))
-    return encoded
-
-
-def _may_need_rewrite(encoded: bytes) -> bool:
-    """Check quickly, single bytes first: searching for one takes a tenth of the time of searching for two."""
-    return (
+    # Single bytes first: searching for one takes a tenth of the time of searching for two.
+    if (
         (_E in encoded and (b"E+" in encoded or b"E-" in encoded))
         or (_N in encoded and b"NaN" in encoded)
         or (_I in encoded and b"Infinity" in encoded)
-    )
+    ) and _NEEDS_REWRITE.search(encoded):
+        builtins = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=_to_builtin)
+        return _ENCODER.encode(_without_exponents(builtins))
+    return encoded
 
 
 def _number(text: str) -> Decimal:
@@ -95,7 +91,6 @@ def _number(text: str) -> Decimal:
 
 
 def _to_builtin(value: object) -> object:
-    """Convert a value that msgspec doesn't know."""
     if isinstance(value, BaseModel):
         return value.model_dump(by_alias=True)
     if isinstance(value, Mapping):
@@ -132,7 +127,6 @@ def _is_too_deep(raw: bytes) -> bool:
 
 
 def _reason(raw: bytes, error: Exception) -> str:
-    """Return why a text was refused, as a sentence."""
     if isinstance(error, ArithmeticError):
         return _OUT_OF_RANGE
     if isinstance(error, msgspec.ValidationError):  # msgspec's error for an integer beyond Python's limit of digits
@@ -147,7 +141,6 @@ def _reason(raw: bytes, error: Exception) -> str:
 
 
 def _describe_syntax_error(raw: bytes, message: str) -> str:
-    """Return what is malformed, and where."""
     if raw.startswith(_BYTE_ORDER_MARK):
         return "it starts with a byte order mark"
     match = _SYNTAX_ERROR.match(message)
