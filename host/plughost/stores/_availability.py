@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import (
@@ -20,13 +20,12 @@ from plughost.stores._errors import (
     Unavailable,
     translate,
 )
+from plughost.stores._opening import StoreHandle
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
-    import structlog
-
-    from plughost.stores._databases import AdminSession, Database
-    from plughost.stores._opening import StoreHandle
+    from plughost.stores._databases import AdminSession
+    from plughost.stores._migrations import MigrationTarget
 
 _POLL_INTERVAL: Final = 0.02
 _WARNING_INTERVAL: Final = 60.0
@@ -42,21 +41,15 @@ class Availability:
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        open_store: Callable[[], StoreHandle],
-        check_usable: Callable[[], None],
-        logger: structlog.stdlib.BoundLogger,
-        tables: Sequence[str],
-    ) -> None:
+    def __init__(self, target: MigrationTarget, check_usable: Callable[[], None]) -> None:
         """Open nothing yet; `check_usable` raises if the store may not be opened."""
+        self._target, self._database, self._tables = target, target.database, target.store.tables
+        self._check_usable = check_usable
+        self._logger = target.logger.bind(place=self._database.config.place)
         self.handle: StoreHandle | None = None
         self.problem: StoreError | None = None
         self.is_lost = False
         self.failure: tuple[float, Mode] | None = None
-        self._database, self._open_store, self._check_usable, self._tables = database, open_store, check_usable, tables
-        self._logger = logger.bind(place=database.config.place)
         self._before_damage: StoreHandle | None = None
         self._wait_until = self._retry_at = self._next_warning_at = self._recovered_at = 0.0
         self._lost_reason: str | None = None  # reset once the outage lasts
@@ -68,7 +61,7 @@ class Availability:
         with self._open_lock:
             handle, self.handle = self.handle, None
         if handle is not None:
-            handle.resources.close()
+            handle.close()
 
     def ensure_open(self, deadline: float) -> StoreHandle:
         """Return the open store, opened or recovered; wait until the deadline, or `patience` seconds after a loss."""
@@ -119,14 +112,16 @@ class Availability:
             if not handle.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
             self._before_damage, self.handle = handle, None
-            handle.resources.close()
+            handle.close()
         if self._before_damage is not None:
             with self._database.administer() as db:
                 if self._schema_number(db) < self._before_damage.schema:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
                 self._check_tables(db, self._before_damage.columns)
-        return self._open_store()
+        handle = StoreHandle(self._target)
+        handle.commit()
+        return handle
 
     def record_open_failure(self, error: StoreError) -> None:
         """Record that the store can't be opened, and put off the next attempt."""

@@ -145,8 +145,8 @@ class Database(ABC):
         return None
 
     @abstractmethod
-    def trial(self) -> AbstractContextManager[tuple[AdminSession, Sessions]]:
-        """Return a session in which migrations can be tried without a trace, and sessions for Pony's mapping."""
+    def trial(self) -> AbstractContextManager[AdminSession]:
+        """Open a session in which migrations can be tried without a trace."""
 
     @abstractmethod
     def erase(self, tables: Iterable[str]) -> None:

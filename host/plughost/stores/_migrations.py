@@ -7,14 +7,15 @@ import re
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost.stores._databases import TABLE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
 from plughost.stores._sqlite import split_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     import structlog
 
@@ -115,14 +116,18 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     return tuple(migrations)
 
 
-class MigrationTarget(NamedTuple):
-    """A store to migrate: its declaration, plugin and database, the code's migrations, and a logger."""
+@dataclass(frozen=True)
+class MigrationTarget:
+    """A store to migrate: its declaration, its database, and a logger."""
 
     store: Store
-    plugin: str
     database: Database
-    migrations: Sequence[Migration]
     logger: structlog.stdlib.BoundLogger
+
+    @cached_property
+    def migrations(self) -> tuple[Migration, ...]:
+        """The code's migrations, read once: an upgrade in place replaces the files."""
+        return read_migrations(self.store, self.database.config.dialect)
 
 
 @dataclass(frozen=True, slots=True)

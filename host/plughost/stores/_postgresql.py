@@ -91,14 +91,9 @@ class PostgreSQL(Database):
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
         return PostgreSQLAdminSession(self._connect(self._arguments(**settings)), self.store)
 
-    @contextmanager
-    def trial(self) -> Iterator[tuple[PostgreSQLAdminSession, PostgreSQLSessions]]:
+    def trial(self) -> AbstractContextManager[PostgreSQLAdminSession]:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
-        with (
-            closing(self.sessions(for_pony=True)) as mapping,
-            self._administer(lock_timeout=int(self.config.patience * 1000)) as db,
-        ):
-            yield db, mapping
+        return self._administer(lock_timeout=int(self.config.patience * 1000))
 
     def shared_claim(self) -> AbstractContextManager[None]:
         return nullcontext()  # each connection of a session holds the claim

@@ -49,17 +49,15 @@ class SQLite(Database):
                 raise Damaged(message) from error
 
     @contextmanager
-    def trial(self) -> Iterator[tuple[SQLiteAdminSession, SQLiteSessions]]:
+    def trial(self) -> Iterator[SQLiteAdminSession]:
         # On a temporary copy, so that nobody waits for a trial.
-        unseen = _sqlite_files.SQLiteFile(self.store, self.path)
-        copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
-        with closing(_sqlite_files.scratch()) as scratch, closing(copied):
+        with closing(_sqlite_files.scratch()) as scratch:
             try:
                 if self.exists():
                     _sqlite_files.copy_into(self.path, scratch)
             except sqlite3.Error as error:
                 raise translate(error, self.label) or error from error
-            yield SQLiteAdminSession(scratch, self.store), copied
+            yield SQLiteAdminSession(scratch, self.store)
 
     def exists(self) -> bool:
         return self.file.exists() or self.file.is_lost

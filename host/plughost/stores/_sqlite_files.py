@@ -63,7 +63,7 @@ def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = Fa
     return connection
 
 
-def scratch(*, writes: bool = True) -> sqlite3.Connection:
+def scratch() -> sqlite3.Connection:
     """Return a connection to a temporary database, which vanishes with it, even if the process is killed."""
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
@@ -28,8 +28,8 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._gate import Gate
-from plughost.stores._migrations import Migration, MigrationTarget, read_migrations
-from plughost.stores._opening import Opening, try_opening
+from plughost.stores._migrations import Migration, MigrationTarget
+from plughost.stores._opening import StoreHandle, try_opening
 from plughost.stores._pool import current_operation
 from plughost.stores._sessions import Mode
 
@@ -82,12 +82,10 @@ class OpenStore(Generic[E]):
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._prepared = True
-        self._opening: Opening | None = None
+        self._uncommitted: StoreHandle | None = None
         self._closed = False
-        self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._availability = Availability(
-            database, lambda: Opening(self._target).commit(), self._check_usable, self._logger, declared.tables
-        )
+        self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
+        self._availability = Availability(self._target, self._check_usable)
 
     @property
     def name(self) -> str:
@@ -128,19 +126,15 @@ class OpenStore(Generic[E]):
             "lock_wait_seconds": locks.seconds,
         }
 
-    @cached_property
+    @property
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations, read once: an upgrade in place replaces the files."""
-        return read_migrations(self.declared, self.database.config.dialect)
+        return self._target.migrations
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What must be equal for one store to go on in place of another."""
         return self.plugin, self.declared, self.database.config, self.migrations
-
-    @property
-    def _target(self) -> MigrationTarget:
-        return MigrationTarget(self.declared, self.plugin, self.database, self.migrations, self._logger)
 
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
         """Migrate the store, unseen by others until `open` commits that or `close` rolls it back.
@@ -154,7 +148,7 @@ class OpenStore(Generic[E]):
         try:
             self._gate.drain()
             self._prepared = False
-            self._opening = Opening(self._target, older=older, rehearse=True)
+            self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
             if not self._prepared:
                 self._availability.record_open_failure(error)
@@ -168,11 +162,14 @@ class OpenStore(Generic[E]):
         Raises:
             StoreError: The commit failed, and nothing was kept. Operations try again.
         """
-        opening, self._opening = self._opening, None
+        handle, self._uncommitted = self._uncommitted, None
+        if handle is None:
+            self._gate.open()
+            return False
         try:
-            if opening is not None:
-                self._availability.handle = opening.commit()
-            return opening is not None and opening.has_migrations
+            was_migrated = handle.commit()
+            self._availability.handle = handle
+            return was_migrated
         except StoreError as error:
             self._availability.record_open_failure(error)
             raise
@@ -203,9 +200,9 @@ class OpenStore(Generic[E]):
     def close(self) -> None:
         """Close the connections for good; operations that still run keep theirs until they end."""
         self._closed = True
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.roll_back()
+        handle, self._uncommitted = self._uncommitted, None
+        if handle is not None:
+            handle.close()
         self._availability.close()
         if self.claims is not None:
             self.claims.close()
