@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._errors import Damaged, SetupError, translate
+from plughost.stores._errors import Damaged, SetupError, translated
 from plughost.stores._sessions import Session
 
 if TYPE_CHECKING:
@@ -39,13 +39,8 @@ class AdminSession(Session):
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         """Run one statement as the database's own session does."""
-        try:
+        with translated(f"store {self._store}"):
             return super().execute(fetch, sql, values)  # type: ignore[safe-super] # the session of a database comes next
-        except Exception as error:
-            found = translate(error, f"store {self._store}")
-            if found is None:
-                raise
-            raise found from error
 
     @abstractmethod
     def has_table(self, name: str) -> bool:

@@ -5,20 +5,31 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
 from plughost.stores._databases import AdminSession, Database
-from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translate
-from plughost.stores._sqlite_sessions import SQLiteSession, SQLiteSessions
+from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translated
+from plughost.stores._pool import Pool
+from plughost.stores._sessions import MAX_INTEGER, Fetch, Mode, Session, Sessions, check_values
+from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
+
+T = TypeVar("T")
+
+_VERIFY_INTERVAL: Final = 1.0
+_CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
 
 
 class SQLite(Database):
@@ -34,8 +45,7 @@ class SQLite(Database):
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
         self.file.remember()
-        connect = partial(self.file.open, self.config.patience, for_pony=for_pony)
-        return SQLiteSessions(connect, self.file, self.config, self.label)
+        return SQLiteSessions(self, for_pony=for_pony)
 
     def check(self) -> None:
         if self.exists():
@@ -52,11 +62,9 @@ class SQLite(Database):
     def trial(self) -> Iterator[SQLiteAdminSession]:
         # On a temporary copy, so that nobody waits for a trial.
         with closing(_sqlite_files.scratch()) as scratch:
-            try:
-                if self.exists():
+            if self.exists():
+                with translated(self.label):
                     _sqlite_files.copy_into(self.path, scratch)
-            except sqlite3.Error as error:
-                raise translate(error, self.label) or error from error
             yield SQLiteAdminSession(scratch, self.store)
 
     def exists(self) -> bool:
@@ -69,18 +77,13 @@ class SQLite(Database):
 
     def connect(self) -> sqlite3.Connection:
         """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""
-        if self.file.was_opened and not self.exists():
-            self.file.verify()  # raises that it was deleted: no other file is made in its place
-        self.file.refuse_lost()
-        writes = not self.config.read_only
         try:
-            if writes:
-                _sqlite_files.create(self.path)
-            return self.file.open(max(self.config.patience, 30), writes=writes, may_be_new=True)
+            with translated(self.label):
+                self.file.create()
+                seconds = max(self.config.patience, 30)
+                return self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
-        except sqlite3.Error as error:
-            raise translate(error, self.label) or error from error
 
     def shared_claim(self) -> AbstractContextManager[None]:
         return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
@@ -112,6 +115,122 @@ class SQLite(Database):
     def erase(self, tables: Iterable[str]) -> None:
         for suffix in ("", "-wal", "-shm", "-journal"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+
+class SQLiteSessions(Sessions):
+    """Makes the sessions of one open store."""
+
+    def __init__(self, database: SQLite, *, for_pony: bool) -> None:
+        """Open nothing yet."""
+        config, self.label = database.config, database.label
+        connect = partial(database.file.open, config.patience, for_pony=for_pony)
+        self.writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
+        self.lock_waits = self.writer.slots.waits
+        self._open_reader = partial(connect, writes=False)
+        size, idle = config.pool_size, config.pool_idle
+        self.pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
+        self.acquire, self.release = self.pool.acquire, self.pool.release
+        self._file, self._is_read_only = database.file, config.read_only
+        self._verify_at = 0.0
+
+    def session(self, mode: Mode, deadline: float) -> SQLiteSession:
+        if mode is not Mode.READ:
+            return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
+        now = time.monotonic()
+        if now > self._verify_at:
+            self._file.verify()
+            self._verify_at = now + _VERIFY_INTERVAL
+        return ReadSession(self, deadline)
+
+    def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        self._open_reader().close()
+        if writes and not self._is_read_only and not os.access(self._file.path, os.W_OK):
+            raise Unavailable(f"The file of the {self.label} is read-only")
+
+    def exhausted_table(self) -> str | None:
+        with suppress(sqlite3.Error, StoreError), closing(self._open_reader()) as connection:
+            found = connection.execute("SELECT name FROM sqlite_sequence WHERE seq = ?", (MAX_INTEGER,)).fetchone()
+            return str(found[0]) if found else None
+        return None
+
+    def close(self) -> bool:
+        self.pool.close()
+        self.writer.close()
+        return not self.pool.slots.in_use and not self.writer.slots.in_use
+
+
+def _is_clean(connection: sqlite3.Connection) -> bool:
+    return not connection.in_transaction
+
+
+class SQLiteSession(Session):
+    """A session on SQLite."""
+
+    __slots__ = ()
+
+    dialect: Literal["sqlite"] = "sqlite"
+    sessions: SQLiteSessions
+    _new_id = attrgetter("lastrowid")
+
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        connection = self._connection or self.connection
+        return fetch(connection.execute(sql, _convert(values)))
+
+
+class ReadSession(SQLiteSession):
+    """A session that only reads: each query sees what is committed by then. It waits for no writer."""
+
+    __slots__ = ()
+    writes = False
+
+
+class WriteSession(SQLiteSession):
+    """A transaction, which begins with its first statement."""
+
+    __slots__ = ()
+
+    def _acquire(self) -> Any:
+        return self.sessions.writer.begin(self._deadline)
+
+    def commit(self) -> None:
+        if self._detach() is not None:
+            self.sessions.writer.end(commit=True)
+
+    def undo(self) -> None:
+        if self._detach() is not None:
+            self.sessions.writer.end(commit=False)
+
+    def restart(self) -> None:
+        self.undo()
+        self.ended = False
+
+
+class SingleSession(SQLiteSession):
+    """A session of one statement, which is a transaction by itself."""
+
+    __slots__ = ()
+
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        if self.ended:
+            self._refuse_second()
+        converted = _convert(values)
+        self.ended = True
+        return self.sessions.writer.single(self._deadline, lambda writer: fetch(writer.execute(sql, converted)))
+
+
+def _convert(values: tuple[object, ...]) -> tuple[Any, ...]:
+    """Return values in types that SQLite takes."""
+    check_values(values)
+    for value in values:
+        if value.__class__ in _CONVERTED_TYPES:
+            return tuple(map(_convert_value, values))
+    return values
+
+
+def _convert_value(value: object) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else value
 
 
 class SQLiteAdminSession(AdminSession, SQLiteSession):
