@@ -5,10 +5,12 @@ It uses only a store's sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from plughost.stores._sessions import count, quote
 
 if TYPE_CHECKING:
     from plughost.http import Page
@@ -18,16 +20,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STATEMENT_TIMEOUT: Final = 10  # seconds
-
-
-def quote(name: str) -> str:
-    """Return the name of a table or column, quoted for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def count(session: Session, source: str, values: Sequence[object] = ()) -> int:
-    """Return the number of rows of a source: a FROM clause, with or without a WHERE clause."""
-    return int(session.rows(f"SELECT count(*) {source}", *values)[0][0])
 
 
 def read_page(

@@ -18,7 +18,7 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
-from plughost.stores._manager import database_for
+from plughost.stores._databases import database_for
 from plughost.stores._migrations import MigrationTarget, read_migrations
 from plughost.stores._opening import StoreHandle
 from plughost.stores._sqlite import split_statements

@@ -10,11 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._queries import quote
-from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._migrations import CREATE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
+from plughost.stores._sessions import TABLE, quote
 
 if TYPE_CHECKING:
     from plughost.stores._databases import Database

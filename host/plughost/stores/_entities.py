@@ -20,8 +20,8 @@ from plughost.stores._sessions import check_values
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost.stores._config import StoreConfig
-    from plughost.stores._databases import AdminSession
-    from plughost.stores._sessions import Session, Sessions
+    from plughost.stores._databases import AdminSession, Sessions
+    from plughost.stores._sessions import Session
 
 T = TypeVar("T")
 

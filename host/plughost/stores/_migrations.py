@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.stores._databases import TABLE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
+from plughost.stores._sessions import TABLE
 from plughost.stores._sqlite import split_statements
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from plughost.stores._errors import Busy, MigrationError, MisusedStore, SetupErr
 from plughost.stores._migrations import CREATE_TABLE, apply_migrations, find_pending
 
 if TYPE_CHECKING:
-    from plughost.stores._databases import AdminSession
+    from plughost.stores._databases import AdminSession, Sessions
     from plughost.stores._entities import Entities
     from plughost.stores._migrations import MigrationTarget
-    from plughost.stores._sessions import Session, Sessions
+    from plughost.stores._sessions import Session
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class StoreHandle:
         try:
             with _as_setup_error():
                 self._claim.enter_context(self._database.shared_claim())
-                self._db = self._uncommitted.enter_context(self._database.administer())
+                self._db: AdminSession = self._uncommitted.enter_context(self._database.administer())
                 self.sessions = self._database.sessions(for_pony=target.store.entities is not None)
                 self._resources.callback(self.sessions.close)
                 self.sessions.claim()

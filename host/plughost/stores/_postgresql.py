@@ -10,12 +10,11 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from functools import cache, partial
 from typing import Any, Final
 
-from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, import_optional
-from plughost.stores._databases import TABLE, AdminSession, Database
-from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
+from plughost.stores._errors import Busy, ConnectionLost, Damaged, Refused, SetupError, Unreached, translate
 from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
+from plughost.stores._sessions import TABLE, BaseAdminSession, BaseDatabase, quote
 
 _SHARED_LOCK: Final = "plughost migrations"
 _MIGRATION_PATIENCE: Final = 60
@@ -23,6 +22,9 @@ _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a conne
 _POLL_INTERVAL: Final = 0.02
 # The reset time of the statistics identifies a server's incarnation: each crash and each other server has its own.
 _INCARNATION: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
+_HAS_PRIVILEGES: Final = """
+SELECT coalesce(bool_and(has_table_privilege(to_regclass(?), privilege)), true) FROM unnest(?::text[]) AS privilege
+"""
 _HAS_SEQUENCE_PRIVILEGES: Final = """
 SELECT coalesce(bool_and(has_sequence_privilege(objid, 'USAGE, UPDATE')), true)
 FROM pg_depend JOIN pg_class ON pg_class.oid = objid
@@ -41,7 +43,7 @@ _DEFAULTS: Final = {
 }
 
 
-class PostgreSQL(Database):
+class PostgreSQL(BaseDatabase):
     """A store in a PostgreSQL database."""
 
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
@@ -161,7 +163,7 @@ class PostgreSQL(Database):
             raise found or error from error
 
 
-class PostgreSQLAdminSession(AdminSession, PostgreSQLSession):
+class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
     """A session for administration of a PostgreSQL database."""
 
     def script(self, sql: str) -> None:
@@ -177,12 +179,16 @@ class PostgreSQLAdminSession(AdminSession, PostgreSQLSession):
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
         return frozenset(name for (name,) in self.rows(found, quote(table)))
 
-    def has_privileges(self, table: str, *, writes: bool) -> bool:
-        needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
-        may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"
-        if not all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed):
-            return False
-        return not writes or bool(self.rows(_HAS_SEQUENCE_PRIVILEGES, quote(table))[0][0])
+    def check_privileges(self, tables: Iterable[str], *, writes: bool) -> None:
+        for table in (TABLE, *tables):
+            must_write = writes and table != TABLE
+            needed = ["SELECT", "INSERT", "UPDATE", "DELETE"] if must_write else ["SELECT"]
+            has_all = self.rows(_HAS_PRIVILEGES, quote(table), needed)[0][0]
+            if not has_all or (must_write and not self.rows(_HAS_SEQUENCE_PRIVILEGES, quote(table))[0][0]):
+                raise Damaged(
+                    f"The user of the store {self._store} lacks privileges on the table {table}, or on its sequence: "
+                    "grant them"
+                )
 
     def size(self, tables: Iterable[str]) -> int:
         size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from plughost._queries import quote
 from plughost.stores._errors import (
     LOCKED,
     ConnectionLost,
@@ -27,7 +26,7 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._pool import Pool, WaitStatistics
-from plughost.stores._sessions import Fetch, Mode, Session, Sessions, check_values
+from plughost.stores._sessions import Fetch, Mode, Session, check_values, quote
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
@@ -47,7 +46,7 @@ WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name))
 """
 
 
-class PostgreSQLSessions(Sessions):
+class PostgreSQLSessions:
     """Makes the sessions of one open store, and shuts down connections that are in use for too long.
 
     TCP notices a server that is gone, and the server itself ends statements that take too long. A suspended server
@@ -102,7 +101,7 @@ class PostgreSQLSessions(Sessions):
 
     def release_claim(self) -> None:
         self._holds_claim = False
-        super().release_claim()
+        self.pool.disconnect()
 
     def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
         """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
@@ -127,8 +126,8 @@ class PostgreSQLSessions(Sessions):
     def tablespace_clauses(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
         return ("", *(f"TABLESPACE {quote(name)}" for (name,) in session.rows(_TABLESPACES, list(tables))))
 
-    def discard_idle(self) -> None:
-        self.pool.disconnect()  # a connection keeps the default it was opened with, which may be read-only
+    def exhausted_table(self) -> None:
+        """Return None: PostgreSQL has an error of its own for it."""
 
     def close(self) -> bool:
         self.pool.close()

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
-from plughost.stores._databases import AdminSession, Database
 from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translated
 from plughost.stores._pool import Pool
-from plughost.stores._sessions import MAX_INTEGER, Fetch, Mode, Session, Sessions, check_values
+from plughost.stores._sessions import MAX_INTEGER, BaseAdminSession, BaseDatabase, Fetch, Mode, Session, check_values
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ _VERIFY_INTERVAL: Final = 1.0
 _CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
 
 
-class SQLite(Database):
+class SQLite(BaseDatabase):
     """A store in a SQLite file."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
@@ -44,10 +43,12 @@ class SQLite(Database):
         self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
+        """Return what makes sessions, after checking the database; `Damaged` if it did not pass the check."""
         self.file.remember()
         return SQLiteSessions(self, for_pony=for_pony)
 
     def check(self) -> None:
+        """Check the whole database, if it exists; raise a `StoreError` if it is not in order."""
         if self.exists():
             self.file.check_integrity("integrity_check")
         elif self.lock_file.exists() and not self.config.read_only:
@@ -60,6 +61,7 @@ class SQLite(Database):
 
     @contextmanager
     def trial(self) -> Iterator[SQLiteAdminSession]:
+        """Open a session in which migrations can be tried without a trace."""
         # On a temporary copy, so that nobody waits for a trial.
         with closing(_sqlite_files.scratch()) as scratch:
             if self.exists():
@@ -68,10 +70,12 @@ class SQLite(Database):
             yield SQLiteAdminSession(scratch, self.store)
 
     def exists(self) -> bool:
+        """Return whether the database, or a remnant of it, exists; never make one."""
         return self.file.exists() or self.file.is_lost
 
     @contextmanager
     def administer(self) -> Iterator[SQLiteAdminSession]:
+        """Open a session for administration, and make the database if it is missing."""
         with closing(self.connect()) as connection:
             yield SQLiteAdminSession(connection, self.store)
 
@@ -85,10 +89,15 @@ class SQLite(Database):
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
 
+    def claims(self) -> None:
+        """Return None: no other host can use it."""
+
     def shared_claim(self) -> AbstractContextManager[None]:
+        """Claim that a host serves the store, together with other hosts; `Busy` while it is purged."""
         return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
 
     def exclusive_claim(self) -> AbstractContextManager[None]:
+        """Exclude every host, for purging and restoring; `Busy` while a host serves the store."""
         self.refuse_read_only()
         refusal = f"A host serves the {self.label} ({self.path}): stop it first, or disable the plugin there."
         return self._claim(fcntl.LOCK_EX, refusal)
@@ -112,12 +121,13 @@ class SQLite(Database):
         finally:
             os.close(descriptor)
 
-    def erase(self, tables: Iterable[str]) -> None:
+    def erase(self, _tables: Iterable[str]) -> None:
+        """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
 
-class SQLiteSessions(Sessions):
+class SQLiteSessions:
     """Makes the sessions of one open store."""
 
     def __init__(self, database: SQLite, *, for_pony: bool) -> None:
@@ -134,6 +144,7 @@ class SQLiteSessions(Sessions):
         self._verify_at = 0.0
 
     def session(self, mode: Mode, deadline: float) -> SQLiteSession:
+        """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
         if mode is not Mode.READ:
             return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
         now = time.monotonic()
@@ -143,17 +154,29 @@ class SQLiteSessions(Sessions):
         return ReadSession(self, deadline)
 
     def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        """Check that the database is there and in order, and that it takes writes if `writes`."""
         self._open_reader().close()
         if writes and not self._is_read_only and not os.access(self._file.path, os.W_OK):
             raise Unavailable(f"The file of the {self.label} is read-only")
 
+    def claim(self) -> None:
+        """Do nothing: `SQLite.shared_claim` is held."""
+
+    def release_claim(self) -> None:
+        self.pool.disconnect()
+
+    def tablespace_clauses(self, _session: Session, _tables: Iterable[str]) -> Iterable[str]:
+        return ("",)
+
     def exhausted_table(self) -> str | None:
+        """Return a table that has no id left, which SQLite reports as a full disk."""
         with suppress(sqlite3.Error, StoreError), closing(self._open_reader()) as connection:
             found = connection.execute("SELECT name FROM sqlite_sequence WHERE seq = ?", (MAX_INTEGER,)).fetchone()
             return str(found[0]) if found else None
         return None
 
     def close(self) -> bool:
+        """Close all connections, those in use once they are released; return whether all are closed."""
         self.pool.close()
         self.writer.close()
         return not self.pool.slots.in_use and not self.writer.slots.in_use
@@ -233,10 +256,11 @@ def _convert_value(value: object) -> Any:
     return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else value
 
 
-class SQLiteAdminSession(AdminSession, SQLiteSession):
+class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
     """A session for administration of a SQLite file."""
 
     def script(self, sql: str) -> None:
+        """Run statements that end in semicolons, without committing."""
         for statement in split_statements(sql):  # executescript would commit first
             self.rows(statement)
 
@@ -244,21 +268,32 @@ class SQLiteAdminSession(AdminSession, SQLiteSession):
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns; none without the table."""
         # In its SQL their case is all the same.
         return frozenset(name for (name,) in self.rows("SELECT lower(name) FROM pragma_table_xinfo(?)", table))
 
-    def size(self, tables: Iterable[str]) -> int:
+    def check_privileges(self, _tables: Iterable[str], *, writes: bool) -> None:
+        """Raise `Damaged` if the database's user lacks a privilege that the store needs; here is none."""
+
+    def size(self, _tables: Iterable[str]) -> int:
+        """Return how many bytes the store takes on disk."""
         path = self.rows("PRAGMA database_list")[0][2]
         return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
     def begin_transaction(self, *, shared: bool = False) -> None:
+        """Begin a transaction that holds the lock of the store's migrations, or the `shared` one of all stores.
+
+        Closing the connection rolls it back.
+        """
         self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
+        """Check the constraints that are deferred to the commit; raise a `StoreError` if one is broken."""
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             raise StoreError(f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}")
 
     def commit_transaction(self) -> None:
+        """Commit the transaction; if this raises a `StoreError`, nothing of it was kept."""
         if not self.connection.in_transaction:
             raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")
