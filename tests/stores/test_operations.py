@@ -306,23 +306,29 @@ def test_a_writer_waits_with_a_time_out_and_readers_never(store: OpenStore[Any])
 
 
 def test_operations_wait_while_their_store_is_paused(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    opening: Callable[..., Stores],
+    config: StoresConfig,
+    products: Store,
+    wait_for: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A pause begins when running operations have ended, has no open connection, and then admits waiting ones once."""
     store = opening(replace(config, patience=3600), products)["catalog"]
     inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
+    waits, leave = threading.Event(), store._gate.end
 
     def stay(db: Any) -> int:
         inside.wait()
-        wait_for(lambda: store._gate._is_closed)
+        wait_for(lambda: store._gate.is_closed)
         return add(db, "inside")
 
     def pause() -> None:
         inside.wait()
         with store.paused():
             assert store.figures == {}
+            monkeypatch.setattr(store._gate, "end", lambda: (leave(), waits.set()))
             paused.wait()
-            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined]  # of the waiting operation
+            assert waits.wait(30), "the other operation was not refused"
 
     def add_and_nest(db: Any) -> None:
         add(db, "came")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from plughost.stores._config import POSTGRESQL
-from plughost.stores._postgresql import PostgreSQL, PostgreSQLAdminSession
-from plughost.stores._postgresql_sessions import PostgreSQLSessions
+from plughost.stores._postgresql import PostgreSQL, PostgreSQLSessions
+from plughost.stores._postgresql_sessions import PostgreSQLAdminSession
 from plughost.stores._sqlite import SQLite, SQLiteAdminSession, SQLiteSessions
 
 if TYPE_CHECKING:

@@ -59,7 +59,8 @@ class StoreHandle:
         try:
             with _as_setup_error():
                 self._claim.enter_context(self._database.shared_claim())
-                self._db: AdminSession = self._uncommitted.enter_context(self._database.administer())
+                self._db = self._database.administer()
+                self._uncommitted.enter_context(self._db)
                 self.sessions = self._database.sessions(for_pony=target.store.entities is not None)
                 self._resources.callback(self.sessions.close)
                 self.sessions.claim()

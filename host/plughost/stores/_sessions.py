@@ -8,7 +8,7 @@ from decimal import Decimal
 from enum import IntEnum
 from itertools import starmap
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
 from plughost.stores._errors import MisusedStore, SetupError, translated
 
@@ -181,6 +181,12 @@ class BaseAdminSession(Session):
         super().__init__(None, 0.0)
         self._connection = connection
         self._store = store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         """Run one statement as the database's own session does."""

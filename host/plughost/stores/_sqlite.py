@@ -59,25 +59,22 @@ class SQLite(BaseDatabase):
                 message = f"a host serves it, but its file is gone: put {self.path} or a backup back"
                 raise Damaged(message) from error
 
-    @contextmanager
-    def trial(self) -> Iterator[SQLiteAdminSession]:
+    def trial(self) -> SQLiteAdminSession:
         """Open a session in which migrations can be tried without a trace."""
         # On a temporary copy, so that nobody waits for a trial.
-        with closing(_sqlite_files.scratch()) as scratch:
-            if self.exists():
-                with translated(self.label):
-                    _sqlite_files.copy_into(self.path, scratch)
-            yield SQLiteAdminSession(scratch, self.store)
+        copied = _sqlite_files.scratch()
+        if self.exists():
+            with translated(self.label):
+                _sqlite_files.copy_into(self.path, copied)
+        return SQLiteAdminSession(copied, self.store)
 
     def exists(self) -> bool:
         """Return whether the database, or a remnant of it, exists; never make one."""
         return self.file.exists() or self.file.is_lost
 
-    @contextmanager
-    def administer(self) -> Iterator[SQLiteAdminSession]:
+    def administer(self) -> SQLiteAdminSession:
         """Open a session for administration, and make the database if it is missing."""
-        with closing(self.connect()) as connection:
-            yield SQLiteAdminSession(connection, self.store)
+        return SQLiteAdminSession(self.connect(), self.store)
 
     def connect(self) -> sqlite3.Connection:
         """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""

@@ -164,7 +164,7 @@ class OpenStore(Generic[E]):
         """
         handle, self._uncommitted = self._uncommitted, None
         if handle is None:
-            self._gate.open()
+            self._gate.is_closed = False
             return False
         try:
             was_migrated = handle.commit()
@@ -174,7 +174,7 @@ class OpenStore(Generic[E]):
             self._availability.record_open_failure(error)
             raise
         finally:
-            self._gate.open()
+            self._gate.is_closed = False
 
     def try_migrations(self) -> tuple[str, ...]:
         """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
@@ -195,7 +195,7 @@ class OpenStore(Generic[E]):
             if not self._closed:
                 with suppress(StoreError):  # it goes on, and claims that a host serves it
                     self._availability.ensure_open(time.monotonic())
-            self._gate.open()
+            self._gate.is_closed = False
 
     def close(self) -> None:
         """Close the connections for good; operations that still run keep theirs until they end."""
@@ -206,7 +206,7 @@ class OpenStore(Generic[E]):
         self._availability.close()
         if self.claims is not None:
             self.claims.close()
-        self._gate.open()
+        self._gate.is_closed = False
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads. Each query sees what is committed by then; on SQLite, no writer delays it.
