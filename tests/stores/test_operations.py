@@ -317,6 +317,10 @@ def test_operations_wait_while_their_store_is_paused(
     inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
     waits, leave = threading.Event(), store._gate.end
 
+    def leave_and_tell() -> None:
+        leave()
+        waits.set()
+
     def stay(db: Any) -> int:
         inside.wait()
         wait_for(lambda: store._gate.is_closed)
@@ -326,7 +330,7 @@ def test_operations_wait_while_their_store_is_paused(
         inside.wait()
         with store.paused():
             assert store.figures == {}
-            monkeypatch.setattr(store._gate, "end", lambda: (leave(), waits.set()))
+            monkeypatch.setattr(store._gate, "end", leave_and_tell)
             paused.wait()
             assert waits.wait(30), "the other operation was not refused"
 

@@ -23,28 +23,14 @@ _COLUMNS: Final = 5
 
 
 def dump(store: OpenStore[Any], file: Path) -> None:
-    """Copy a store's tables, and the table of migrations, to a file for pg_restore, with mode 0600.
-
-    Raises:
-        SetupError: pg_dump is not installed; the message shows the command.
-        StoreError: pg_dump failed; the message says why.
-    """
+    """Copy a store's tables, and the table of migrations, to a file for pg_restore; raises as `backup`."""
     tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
     file.touch(mode=0o600, exist_ok=False)
     _run("pg_dump", ["--format=custom", "--no-owner", *tables, f"--file={file}"], store.database)
 
 
 def load(store: OpenStore[Any], file: Path) -> int:
-    """Replace all data of a store by a file that `dump` wrote, in one transaction. No host may serve the store.
-
-    Returns:
-        The number of the schema that was restored.
-
-    Raises:
-        SetupError: The tools are not installed (the message shows the command), or the file is no backup of this store.
-        MigrationError: The backup's schema is newer than the installed plugin's.
-        StoreError: A tool failed (the message says why); the store is unchanged.
-    """
+    """Replace all data of a store by a file that `dump` wrote, in one transaction; returns and raises as `restore`."""
     rows = _migration_rows(store.name, file)
     schema = max((int(number) for _, number, *_ in rows), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
@@ -82,7 +68,7 @@ def _quote_literal(value: str) -> str:
 def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
     environment = dict(os.environ)
-    shown = [*arguments]
+    shown = arguments
     if database is not None:
         extensions = driver_for(database.store).extensions
         parts = extensions.parse_dsn(database.config.url)
@@ -91,13 +77,11 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
     if shutil.which(tool) is None:
         if database is not None:
-            shown.append(f"--dbname={database.config.place}")
-        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}"
-        raise SetupError(message)
+            shown = [*shown, f"--dbname={database.config.place}"]
+        raise SetupError(f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}")
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
         [tool, *arguments], input=script, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        message = f"{tool} failed: {done.stderr.strip()}"
-        raise StoreError(message)
+        raise StoreError(f"{tool} failed: {done.stderr.strip()}")
     return done.stdout

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import (
@@ -38,13 +38,14 @@ class Availability:
         handle: The open store; None before it is opened. Its database may have been lost since.
         problem: Why it can't be used; None while it can, and before it is opened.
         is_lost: Whether it was lost, and has not yet stayed available for long enough.
+        refusal: Why it may not be opened, not yet or not any more; None if it may.
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
     """
 
-    def __init__(self, target: MigrationTarget, check_usable: Callable[[], None]) -> None:
-        """Open nothing yet; `check_usable` raises if the store may not be opened."""
+    def __init__(self, target: MigrationTarget, refusal: StoreError) -> None:
+        """Open nothing yet."""
         self._target, self._database, self._tables = target, target.database, target.store.tables
-        self._check_usable = check_usable
+        self.refusal: StoreError | None = refusal
         self._logger = target.logger.bind(place=self._database.config.place)
         self.handle: StoreHandle | None = None
         self.problem: StoreError | None = None
@@ -79,7 +80,8 @@ class Availability:
 
     def _recover(self, deadline: float) -> StoreHandle | None:
         """Open the store, or probe it; None if it doesn't answer, or if it is too early to try again."""
-        self._check_usable()
+        if self.refusal is not None:
+            raise type(self.refusal)(str(self.refusal))
         now = time.monotonic()
         if self.problem is None and self.handle is not None:
             return self.handle
@@ -181,8 +183,14 @@ class Availability:
         On a full disk, a DELETE or a small row may succeed. So a failed write is over once there is room for a table.
         A failed health check is over once it succeeds: SQLite still writes to an open file that became read-only.
         """
-        if self.is_lost and self._mark_recovered(mode):
-            self._logger.info("the store is back")
+        if self.is_lost:
+            with self._state_lock:
+                was_lost = self.is_lost and self.problem is None  # else lost again, or another thread logged it
+                if was_lost:
+                    self.is_lost = mode is Mode.PROBE and not self._is_stable()
+                is_back = was_lost and not self.is_lost
+            if is_back:
+                self._logger.info("the store is back")
         failure = self.failure
         if failure is None or self.handle is None or (mode is Mode.READ and failure[1] is not mode):
             return
@@ -197,13 +205,6 @@ class Availability:
             self.failure = None
         seconds = round(time.monotonic() - failure[0], 1)
         self._logger.warning("the store is well again", seconds=seconds)
-
-    def _mark_recovered(self, mode: Mode) -> bool:
-        with self._state_lock:
-            if self.problem is not None or not self.is_lost:  # lost again, or another thread logged it
-                return False
-            self.is_lost = mode is Mode.PROBE and not self._is_stable()
-            return not self.is_lost
 
     def _is_stable(self) -> bool:
         """Return whether it stayed available for `patience` seconds after it was recovered."""

@@ -78,7 +78,7 @@ class StoreHandle:
                     if self._pending.breaking is not None:
                         self._exclude_older_code(self._pending.breaking, rehearse=rehearse)
                     self._migrate()
-                self._check_tables()
+                self._check_entities()
                 self.columns = {table: self._db.columns(table) for table in target.store.tables}
         except BaseException:
             self.close()
@@ -92,7 +92,12 @@ class StoreHandle:
         """
         try:
             if self._pending.steps:
-                self._commit_migrations()
+                try:
+                    self._db.commit_transaction()
+                except StoreError as error:
+                    kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
+                    what = f"the migrations of the {self._database.label} failed, and nothing of them was kept"
+                    raise kind(f"{what}: {error}") from error
                 self._target.logger.info("the store was migrated", before=self._pending.schema, schema=self.schema)
             if self._is_exclusive and self._older is not None:
                 self._older.close()
@@ -131,21 +136,13 @@ class StoreHandle:
             session.commit()
         return result
 
-    def _commit_migrations(self) -> None:
-        try:
-            self._db.commit_transaction()
-        except StoreError as error:
-            message = f"the migrations of the {self._database.label} failed, and nothing of them was kept: {error}"
-            kind = MigrationError if type(error) is StoreError else type(error)  # such as a deferred constraint
-            raise kind(message) from error
-
     def _migrate(self) -> None:
         """Take the lock, and apply what is still pending: another process may have migrated meanwhile."""
         self._db.begin_transaction()
         self._pending = find_pending(self._target, self._db)
         apply_migrations(self._pending.steps, self._target.store, self._db)
 
-    def _check_tables(self) -> None:
+    def _check_entities(self) -> None:
         if self._entities is not None:
             self._entities.check_tables(self._db)
 
@@ -160,7 +157,7 @@ class StoreHandle:
         except Busy as error:
             if rehearse:  # the other host must not be stopped for a migration that fails
                 self._migrate()
-                self._check_tables()
+                self._check_entities()
             raise Busy(
                 f"The migration {breaking} of the {self._database.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."

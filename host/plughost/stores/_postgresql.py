@@ -192,7 +192,7 @@ class PostgreSQLSessions:
         return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
 
     def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
-        read_only, _ = self._query_value(deadline, "SHOW transaction_read_only", is_probe=True)
+        read_only, _ = self._query_value(deadline, "SHOW transaction_read_only")
         if writes and read_only == "on" and not self._is_read_only:  # as on a standby, or by a setting
             raise Unavailable(f"The database of the {self.label} is read-only.")
 
@@ -225,14 +225,12 @@ class PostgreSQLSessions:
 
         After a crash, the server's next `incarnation` may give the number of a lost transaction to another one.
         """
-        status, answered_by = self._query_value(deadline, "SELECT txid_status(%s)", transaction, is_probe=True)
+        status, answered_by = self._query_value(deadline, "SELECT txid_status(%s)", transaction)
         return None if status == "committed" and answered_by != incarnation else status
 
-    def _query_value(
-        self, deadline: float | None, sql: str, *values: object, is_probe: bool = False
-    ) -> tuple[str | None, object]:
+    def _query_value(self, deadline: float | None, sql: str, *values: object) -> tuple[str | None, object]:
         """Return the one value that a query finds, and the incarnation of the server that answered."""
-        connection = self.acquire(time.monotonic() + self.patience if deadline is None else deadline, is_probe=is_probe)
+        connection = self.acquire(time.monotonic() + self.patience if deadline is None else deadline, is_probe=True)
         try:
             with connection.cursor() as cursor:
                 cursor.execute(sql, values)

@@ -97,7 +97,7 @@ class SQLiteFile:
         self._log_status: os.stat_result | None = None  # of the write-ahead log, while a connection writes
         self._log_descriptor = -1  # harmless: SQLite locks the database and its shared memory, but no log
         self._log_size = 0
-        self._had_schema = self._is_immutable = False
+        self._is_immutable = False
 
     def create(self) -> None:
         """Make the file unless it is there; `Damaged` if it was deleted."""
@@ -231,6 +231,8 @@ class SQLiteFile:
             raise Damaged(f"{self._name} was replaced by another file while it was in use")
         if found.st_size < known.st_size:  # VACUUM may have shortened it
             self.check_integrity()
+            if not found.st_size:
+                raise Damaged(f"{self._name} is empty, and was not")
         self._status = found
 
     @property
@@ -270,21 +272,17 @@ class SQLiteFile:
 
     def checkpoint_if_replaced(self, connection: sqlite3.Connection) -> None:
         """If another file took this one's place, move the rest of the write-ahead log to the file it belongs to."""
-        with suppress(sqlite3.Error, Damaged):
-            try:
-                self.verify()
-            except Damaged:
+        try:
+            self.verify()
+        except StoreError:
+            with suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check_header(self, connection: sqlite3.Connection) -> None:
-        """Check that a connection leads to a database, and not to an empty one in its place."""
+        """Check that a connection leads to a database."""
         try:
-            (version,) = connection.execute("PRAGMA schema_version").fetchone()
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             found = translate(error, self._name) or error
             # Random bytes in a header may ask for an unknown encoding or format.
             raise Damaged(str(found)) if type(found) is StoreError else found from error
-        if version == 0 and self._had_schema:
-            raise Damaged(f"{self._name} is empty, and was not")
-        self._had_schema = self._had_schema or version > 0

@@ -81,11 +81,13 @@ class OpenStore(Generic[E]):
         self._label = database.label
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
-        self._prepared = True
         self._uncommitted: StoreHandle | None = None
-        self._closed = False
         self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
-        self._availability = Availability(self._target, self._check_usable)
+        not_yet = MisusedStore(
+            f"The {self._label} is not open yet: stores open after the hooks that build the host. "
+            "Use it in started, or when a request comes."
+        )
+        self._availability = Availability(self._target, not_yet)
 
     @property
     def name(self) -> str:
@@ -100,7 +102,7 @@ class OpenStore(Generic[E]):
     @property
     def state(self) -> Literal["open", "unavailable", "closed"]:
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
-        if self._closed:
+        if isinstance(self._availability.refusal, Unavailable):
             return "closed"
         return "open" if self._availability.handle is not None and self._availability.problem is None else "unavailable"
 
@@ -147,11 +149,10 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.drain()
-            self._prepared = False
+            self._availability.refusal = None
             self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
-            if not self._prepared:
-                self._availability.record_open_failure(error)
+            self._availability.record_open_failure(error)
             raise
         finally:
             self._gate.end()
@@ -192,14 +193,15 @@ class OpenStore(Generic[E]):
             self._availability.close()
             yield
         finally:
-            if not self._closed:
+            if self.state != "closed":
                 with suppress(StoreError):  # it goes on, and claims that a host serves it
                     self._availability.ensure_open(time.monotonic())
             self._gate.is_closed = False
 
     def close(self) -> None:
         """Close the connections for good; operations that still run keep theirs until they end."""
-        self._closed = True
+        closed = f"The {self._label} is closed: another version of its plugin serves, or none."
+        self._availability.refusal = Unavailable(closed)
         handle, self._uncommitted = self._uncommitted, None
         if handle is not None:
             handle.close()
@@ -360,7 +362,7 @@ class OpenStore(Generic[E]):
             raise error
         if type(found) in {StoreError, Forbidden}:
             # A closed store was replaced by one of newer code, which may have migrated it.
-            found = Unavailable(str(found)) if self._closed else self._availability.explain(found)
+            found = Unavailable(str(found)) if self.state == "closed" else self._availability.explain(found)
         elif type(found) is Unavailable and self.state == "open":
             found = self._availability.record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
@@ -382,13 +384,3 @@ class OpenStore(Generic[E]):
             self._raise_final(self._classify(error, Mode.PROBE), error)
         finally:
             self._gate.end()
-
-    def _check_usable(self) -> None:
-        """Raise if the store may not be opened yet, or not any more."""
-        if self._prepared:
-            raise MisusedStore(
-                f"The {self._label} is not open yet: stores open after the hooks that build the host. "
-                "Use it in started, or when a request comes."
-            )
-        if self._closed:
-            raise Unavailable(f"The {self._label} is closed: another version of its plugin serves, or none.")
