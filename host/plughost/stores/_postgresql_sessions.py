@@ -128,14 +128,11 @@ class WriteSession(PostgreSQLSession):
             super().commit()
 
     def undo(self) -> None:
-        self.restart()
-        super().undo()
-
-    def restart(self) -> None:
         connection, begun, self._begun = self._connection, self._begun, False
         if connection is not None and begun:
             with suppress(Exception):  # if the connection is broken, the server rolls back
                 connection.cursor().execute("ROLLBACK")
+        super().undo()
 
     def _resolve_outcome(self, transaction: int, incarnation: object, error: Exception) -> None:
         """Return if the transaction was committed; `OutcomeUnknown` if nobody can tell within `patience` seconds."""

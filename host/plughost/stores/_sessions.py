@@ -131,7 +131,8 @@ class Session(ABC):
 
     def restart(self) -> None:
         """Roll back what was written so far, and go on."""
-        raise NotImplementedError
+        self.undo()
+        self.ended = False
 
 
 def fetch_all(cursor: Any) -> list[Row]:

@@ -220,10 +220,6 @@ class WriteSession(SQLiteSession):
         if self._detach() is not None:
             self.sessions.writer.end(commit=False)
 
-    def restart(self) -> None:
-        self.undo()
-        self.ended = False
-
 
 class SingleSession(SQLiteSession):
     """A session of one statement, which is a transaction by itself."""
