@@ -323,7 +323,7 @@ def test_operations_wait_while_their_store_is_paused(
 
     def stay(db: Any) -> int:
         inside.wait()
-        wait_for(lambda: store._gate.is_closed)
+        wait_for(lambda: store._gate.refusal)
         return add(db, "inside")
 
     def pause() -> None:

@@ -25,6 +25,7 @@ from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
     from plughost.stores._databases import AdminSession
+    from plughost.stores._gate import Gate
     from plughost.stores._migrations import MigrationTarget
 
 _POLL_INTERVAL: Final = 0.02
@@ -38,14 +39,13 @@ class Availability:
         handle: The open store; None before it is opened. Its database may have been lost since.
         problem: Why it can't be used; None while it can, and before it is opened.
         is_lost: Whether it was lost, and has not yet stayed available for long enough.
-        refusal: Why it may not be opened, not yet or not any more; None if it may.
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
     """
 
-    def __init__(self, target: MigrationTarget, refusal: StoreError) -> None:
+    def __init__(self, target: MigrationTarget, gate: Gate) -> None:
         """Open nothing yet."""
         self._target, self._database, self._tables = target, target.database, target.store.tables
-        self.refusal: StoreError | None = refusal
+        self._gate = gate
         self._logger = target.logger.bind(place=self._database.config.place)
         self.handle: StoreHandle | None = None
         self.problem: StoreError | None = None
@@ -80,8 +80,7 @@ class Availability:
 
     def _recover(self, deadline: float) -> StoreHandle | None:
         """Open the store, or probe it; None if it doesn't answer, or if it is too early to try again."""
-        if self.refusal is not None:
-            raise type(self.refusal)(str(self.refusal))
+        self._gate.check()
         now = time.monotonic()
         if self.problem is None and self.handle is not None:
             return self.handle

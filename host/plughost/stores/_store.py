@@ -17,7 +17,6 @@ from plughost.stores._errors import (
     Damaged,
     Exhausted,
     Forbidden,
-    MisusedStore,
     OutcomeUnknown,
     Overran,
     ReadOnly,
@@ -83,11 +82,7 @@ class OpenStore(Generic[E]):
         self._gate = Gate(self._label, self._patience)
         self._uncommitted: StoreHandle | None = None
         self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
-        not_yet = MisusedStore(
-            f"The {self._label} is not open yet: stores open after the hooks that build the host. "
-            "Use it in started, or when a request comes."
-        )
-        self._availability = Availability(self._target, not_yet)
+        self._availability = Availability(self._target, self._gate)
 
     @property
     def name(self) -> str:
@@ -102,7 +97,7 @@ class OpenStore(Generic[E]):
     @property
     def state(self) -> Literal["open", "unavailable", "closed"]:
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
-        if isinstance(self._availability.refusal, Unavailable):
+        if isinstance(self._gate.refusal, Unavailable):
             return "closed"
         return "open" if self._availability.handle is not None and self._availability.problem is None else "unavailable"
 
@@ -149,7 +144,6 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.drain()
-            self._availability.refusal = None
             self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
             self._availability.record_open_failure(error)
@@ -164,18 +158,15 @@ class OpenStore(Generic[E]):
             StoreError: The commit failed, and nothing was kept. Operations try again.
         """
         handle, self._uncommitted = self._uncommitted, None
-        if handle is None:
-            self._gate.is_closed = False
-            return False
         try:
-            was_migrated = handle.commit()
+            was_migrated = handle is not None and handle.commit()
             self._availability.handle = handle
-            return was_migrated
         except StoreError as error:
             self._availability.record_open_failure(error)
             raise
         finally:
-            self._gate.is_closed = False
+            self._gate.refusal = None
+        return was_migrated
 
     def try_migrations(self) -> tuple[str, ...]:
         """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
@@ -194,21 +185,20 @@ class OpenStore(Generic[E]):
             yield
         finally:
             if self.state != "closed":
+                self._gate.refusal = None
                 with suppress(StoreError):  # it goes on, and claims that a host serves it
                     self._availability.ensure_open(time.monotonic())
-            self._gate.is_closed = False
 
     def close(self) -> None:
         """Close the connections for good; operations that still run keep theirs until they end."""
         closed = f"The {self._label} is closed: another version of its plugin serves, or none."
-        self._availability.refusal = Unavailable(closed)
+        self._gate.refusal = Unavailable(closed)
         handle, self._uncommitted = self._uncommitted, None
         if handle is not None:
             handle.close()
         self._availability.close()
         if self.claims is not None:
             self.claims.close()
-        self._gate.is_closed = False
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads. Each query sees what is committed by then; on SQLite, no writer delays it.
