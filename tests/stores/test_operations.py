@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from pony import orm
@@ -315,11 +316,7 @@ def test_operations_wait_while_their_store_is_paused(
     """A pause begins when running operations have ended, has no open connection, and then admits waiting ones once."""
     store = opening(replace(config, patience=3600), products)["catalog"]
     inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
-    waits, leave = threading.Event(), store._gate.end
-
-    def leave_and_tell() -> None:
-        leave()
-        waits.set()
+    refused = Mock(wraps=store._gate.end)
 
     def stay(db: Any) -> int:
         inside.wait()
@@ -330,9 +327,9 @@ def test_operations_wait_while_their_store_is_paused(
         inside.wait()
         with store.paused():
             assert store.figures == {}
-            monkeypatch.setattr(store._gate, "end", leave_and_tell)
+            monkeypatch.setattr(store._gate, "end", refused)
             paused.wait()
-            assert waits.wait(30), "the other operation was not refused"
+            wait_for(lambda: refused.called)  # by the waiting operation
 
     def add_and_nest(db: Any) -> None:
         add(db, "came")

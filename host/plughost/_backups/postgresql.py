@@ -78,10 +78,12 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
     if shutil.which(tool) is None:
         if database is not None:
             shown = [*shown, f"--dbname={database.config.place}"]
-        raise SetupError(f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}")
+        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}"
+        raise SetupError(message)
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
         [tool, *arguments], input=script, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
-        raise StoreError(f"{tool} failed: {done.stderr.strip()}")
+        message = f"{tool} failed: {done.stderr.strip()}"
+        raise StoreError(message)
     return done.stdout

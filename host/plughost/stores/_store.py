@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
@@ -123,7 +123,7 @@ class OpenStore(Generic[E]):
             "lock_wait_seconds": locks.seconds,
         }
 
-    @property
+    @cached_property
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations, read once: an upgrade in place replaces the files."""
         return self._target.migrations
