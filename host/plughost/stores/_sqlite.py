@@ -109,14 +109,12 @@ class SQLite(BaseDatabase):
                 yield
                 return
             raise Unavailable(f"The lock file of the {self.label} cannot be opened: {error}") from error
-        try:
+        with os.fdopen(descriptor):
             try:
                 fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
             except OSError as error:
                 raise Busy(refusal) from error
             yield
-        finally:
-            os.close(descriptor)
 
     def erase(self, _tables: Iterable[str]) -> None:
         """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
