@@ -69,6 +69,18 @@ def test_a_changed_store_is_opened_beside_the_old_one(
     new.close()
 
 
+def test_a_changed_store_keeps_no_older_one_alive(config: StoresConfig, products: Store) -> None:
+    """However often a store changes, memory stays flat."""
+    old = open_stores({"catalog-plugin": (products,)}, config)
+    new = open_stores({"catalog-plugin": (replace(products, tables=()),)}, config, previous=old)
+    gone = weakref.ref(old["catalog"])
+    old.close(keep=new)
+    del old
+    gc.collect()
+    assert gone() is None
+    new.close()
+
+
 def test_an_operation_finishes_while_its_store_closes(
     opening: Callable[..., Stores], config: StoresConfig, products: Store
 ) -> None:

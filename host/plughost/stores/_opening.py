@@ -99,8 +99,9 @@ class StoreHandle:
                     what = f"the migrations of the {self._database.label} failed, and nothing of them was kept"
                     raise kind(f"{what}: {error}") from error
                 self._target.logger.info("the store was migrated", before=self._pending.schema, schema=self.schema)
-            if self._is_exclusive and self._older is not None:
-                self._older.close()
+            older, self._older = self._older, None  # this store must not keep each one before it alive
+            if self._is_exclusive and older is not None:
+                older.close()
             self._uncommitted.close()
             if self._is_exclusive:
                 self._claim.close()
