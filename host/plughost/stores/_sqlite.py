@@ -59,14 +59,15 @@ class SQLite(BaseDatabase):
                 message = f"a host serves it, but its file is gone: put {self.path} or a backup back"
                 raise Damaged(message) from error
 
-    def trial(self) -> SQLiteAdminSession:
+    @contextmanager
+    def trial(self) -> Iterator[SQLiteAdminSession]:
         """Open a session in which migrations can be tried without a trace."""
         # On a temporary copy, so that nobody waits for a trial.
-        copied = _sqlite_files.scratch()
-        if self.exists():
-            with translated(self.label):
-                _sqlite_files.copy_into(self.path, copied)
-        return SQLiteAdminSession(copied, self.store)
+        with SQLiteAdminSession(_sqlite_files.scratch(), self.store) as db:
+            if self.exists():
+                with translated(self.label):
+                    _sqlite_files.copy_into(self.path, db.connection)
+            yield db
 
     def exists(self) -> bool:
         """Return whether the database, or a remnant of it, exists; never make one."""
