@@ -27,7 +27,7 @@ class Gate:
             "Use it in started, or when a request comes."
         )
         self._label, self._patience = label, patience
-        self._running: set[int] = set()
+        self._running: dict[int, None] = {}
 
     def begin(self) -> None:
         """Begin an operation of this thread without entering; `MisusedStore` inside another operation."""
@@ -43,7 +43,7 @@ class Gate:
         """Begin an operation once the gate is open; raise the refusal, `Busy` after the deadline."""
         while True:
             self.begin()
-            self._running.add(threading.get_ident())
+            self._running[threading.get_ident()] = None
             if self.refusal is None:  # a `drain` from here on sees this operation
                 return
             self.end()
@@ -60,7 +60,7 @@ class Gate:
     def end(self) -> None:
         """End this thread's operation, whether it entered or not."""
         current_operation.label = None
-        self._running.discard(threading.get_ident())
+        self._running.pop(threading.get_ident(), None)
 
     def drain(self) -> None:
         """Make operations wait, and wait for running ones; if one takes too long, admit others and raise `Busy`."""
