@@ -168,11 +168,12 @@ class PostgreSQLSessions:
 
     def __init__(self, database: PostgreSQL) -> None:
         """Open nothing yet."""
-        config, self.label = database.config, database.label
-        self.patience = config.patience
+        config = database.config
+        self.label: str = database.label
+        self.patience: float = config.patience
         size, idle = config.pool_size, config.pool_idle
-        self.pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=self.label, size=size, idle=idle)
-        self.lock_waits = WaitStatistics()
+        self.pool: Pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=self.label, size=size, idle=idle)
+        self.lock_waits: WaitStatistics = WaitStatistics()
         self._connect = partial(
             database.connect,
             lock_timeout=int(config.patience * 1000),

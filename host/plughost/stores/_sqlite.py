@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import datetime
 from decimal import Decimal
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translated
-from plughost.stores._pool import Pool
+from plughost.stores._pool import Pool, WaitStatistics
 from plughost.stores._sessions import MAX_INTEGER, BaseAdminSession, BaseDatabase, Fetch, Mode, Session, check_values
 from plughost.stores._sqlite_writer import Writer
 
@@ -39,8 +39,8 @@ class SQLite(BaseDatabase):
         assert config.path is not None
         self.path: Path = config.path
         # Not the database file itself: closing another descriptor of it would drop SQLite's locks.
-        self.lock_file = config.path.with_name(f"{config.path.name}.lock")
-        self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
+        self.lock_file: Path = config.path.with_name(f"{config.path.name}.lock")
+        self.file: _sqlite_files.SQLiteFile = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
         """Return what makes sessions, after checking the database; `Damaged` if it did not pass the check."""
@@ -128,14 +128,16 @@ class SQLiteSessions:
 
     def __init__(self, database: SQLite, *, for_pony: bool) -> None:
         """Open nothing yet."""
-        config, self.label = database.config, database.label
+        config = database.config
+        self.label: str = database.label
         connect = partial(database.file.open, config.patience, for_pony=for_pony)
-        self.writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
-        self.lock_waits = self.writer.slots.waits
+        self.writer: Writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
+        self.lock_waits: WaitStatistics = self.writer.slots.waits
         self._open_reader = partial(connect, writes=False)
         size, idle = config.pool_size, config.pool_idle
-        self.pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
-        self.acquire, self.release = self.pool.acquire, self.pool.release
+        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
+        self.acquire: Callable[[float], sqlite3.Connection] = self.pool.acquire
+        self.release: Callable[[sqlite3.Connection], None] = self.pool.release
         self._file, self._is_read_only = database.file, config.read_only
         self._verify_at = 0.0
 
@@ -156,7 +158,8 @@ class SQLiteSessions:
             raise Unavailable(f"The file of the {self.label} is read-only")
 
     def claim(self) -> None:
-        """Do nothing: `SQLite.shared_claim` is held."""
+        """Open the first connection; `SQLite.shared_claim` holds the claim."""
+        self.release(self.acquire(0.0))
 
     def release_claim(self) -> None:
         self.pool.disconnect()

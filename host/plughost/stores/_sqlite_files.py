@@ -88,7 +88,8 @@ class SQLiteFile:
     """
 
     def __init__(self, store: str, path: Path, *, read_only: bool = False) -> None:
-        self.path, self._read_only = path, read_only
+        self.path: Path = path
+        self._read_only = read_only
         self._log = path.with_name(f"{path.name}-wal")
         self._name = f"The file of the store {store}"
         self._status: os.stat_result | None = None  # when it was last seen; None before it is opened
