@@ -140,6 +140,7 @@ class SQLiteSessions:
         self.release: Callable[[sqlite3.Connection], None] = self.pool.release
         self._file, self._is_read_only = database.file, config.read_only
         self._verify_at = 0.0
+        self._for_pony = for_pony
 
     def session(self, mode: Mode, deadline: float) -> SQLiteSession:
         """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
@@ -158,8 +159,9 @@ class SQLiteSessions:
             raise Unavailable(f"The file of the {self.label} is read-only")
 
     def claim(self) -> None:
-        """Open the first connection; `SQLite.shared_claim` holds the claim."""
-        self.release(self.acquire(0.0))
+        """Open a first connection for Pony, which prepares it slowly; `SQLite.shared_claim` holds the claim."""
+        if self._for_pony:
+            self.release(self.acquire(0.0))
 
     def release_claim(self) -> None:
         self.pool.disconnect()
