@@ -5,10 +5,12 @@ It uses only a store's sessions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from plughost.stores._sessions import count, quote
 
 if TYPE_CHECKING:
     from plughost.http import Page
@@ -18,16 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STATEMENT_TIMEOUT: Final = 10  # seconds
-
-
-def quote(name: str) -> str:
-    """Return the name of a table or column, quoted for SQL."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def count(session: Session, source: str, values: Sequence[object] = ()) -> int:
-    """Return the number of rows of a source: a FROM clause, with or without a WHERE clause."""
-    return int(session.rows(f"SELECT count(*) {source}", *values)[0][0])
+_ESCAPES: Final = str.maketrans({special: f"\\{special}" for special in "\\%_"})  # of LIKE
 
 
 def read_page(
@@ -131,7 +124,9 @@ def browse(
         if not db.has_table(table):
             raise KeyError(table)
         source = f"FROM {quote(table)}"  # from here on nothing but quoted names and placeholders
-        columns = db.execute(_column_names, f"SELECT * {source} LIMIT 0", ())
+        columns = db.execute(
+            lambda cursor: tuple(name for name, *_ in cursor.description), f"SELECT * {source} LIMIT 0", ()
+        )
         unknown = next((each for each in (*where, order) if each and each not in columns), None)
         if unknown is not None:
             raise KeyError(unknown)
@@ -140,7 +135,7 @@ def browse(
         if search:
             any_column = " OR ".join(rf"lower(CAST({quote(column)} AS TEXT)) LIKE ? ESCAPE '\'" for column in columns)
             conditions.append(f"({any_column})")
-            values += [_like_pattern(search)] * len(columns)
+            values += [f"%{search.lower().translate(_ESCAPES)}%"] * len(columns)
         source += _where(conditions)
         direction = " DESC" if descending else ""
         page = f"SELECT * {source} ORDER BY {quote(order or columns[0])}{direction} LIMIT ? OFFSET ?"
@@ -150,18 +145,6 @@ def browse(
         except ValueError:  # a value that no column can hold matches no row
             total, rows = 0, ()
         return Rows(columns=columns, rows=rows, total=total)
-
-
-def _column_names(cursor: Any) -> tuple[str, ...]:
-    return tuple(column[0] for column in cursor.description)
-
-
-def _like_pattern(text: str) -> str:
-    """Return a LIKE pattern for values that contain a text."""
-    escaped = text.lower()
-    for special in ("\\", "%", "_"):
-        escaped = escaped.replace(special, f"\\{special}")
-    return f"%{escaped}%"
 
 
 def _where(conditions: list[str]) -> str:

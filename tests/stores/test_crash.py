@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import OpenStore, Stores, StoresConfig
-from plughost.stores._postgresql_sessions import PostgreSQLSessions
+from plughost.stores._postgresql import PostgreSQLSessions
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from plughost.stores import (
     Unavailable,
     http_error,
 )
+from plughost.stores._databases import database_for
 from plughost.stores._errors import Damaged
 from plughost.stores._inspection import check
-from plughost.stores._manager import database_for
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -375,6 +375,6 @@ def test_a_transaction_ended_from_inside_is_refused(
 def _writer(store: OpenStore[Session]) -> Writer:
     opened = store._availability.handle
     assert opened is not None
-    writer = opened.sessions.writer  # type: ignore[attr-defined] # it is SQLite
+    writer = opened.sessions.writer  # type: ignore[union-attr] # it is SQLite
     assert isinstance(writer, Writer)
     return writer

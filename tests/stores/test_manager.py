@@ -16,8 +16,8 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
 from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
+from plughost.stores._databases import database_for
 from plughost.stores._inspection import check, statistics
-from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -66,6 +66,18 @@ def test_a_changed_store_is_opened_beside_the_old_one(
     new["catalog"].run(add, "new")
     old.close(keep=new)
     assert new["catalog"].read(skus) == ["new", "old"]
+    new.close()
+
+
+def test_a_changed_store_keeps_no_older_one_alive(config: StoresConfig, products: Store) -> None:
+    """However often a store changes, memory stays flat."""
+    old = open_stores({"catalog-plugin": (products,)}, config)
+    new = open_stores({"catalog-plugin": (replace(products, tables=()),)}, config, previous=old)
+    gone = weakref.ref(old["catalog"])
+    old.close(keep=new)
+    del old
+    gc.collect()
+    assert gone() is None
     new.close()
 
 

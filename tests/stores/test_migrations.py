@@ -18,9 +18,9 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
 from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
-from plughost.stores._manager import database_for
+from plughost.stores._databases import database_for
 from plughost.stores._migrations import MigrationTarget, read_migrations
-from plughost.stores._opening import Opening
+from plughost.stores._opening import StoreHandle
 from plughost.stores._sqlite import split_statements
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ AN_EMPTY_NOTE = "INSERT INTO notes (text) VALUES ('');"
 
 def migrate(store: Store, database: Database, logger: Any = None) -> int:
     """Migrate a store, and return its schema."""
-    migrations = read_migrations(store, database.config.dialect)
-    opened = Opening(MigrationTarget(store, "plugin", database, migrations, logger or silent_logger())).commit()
-    opened.resources.close()
+    opened = StoreHandle(MigrationTarget(store, database, logger or silent_logger()))
+    opened.commit()
+    opened.close()
     return opened.schema
 
 

@@ -23,8 +23,8 @@ from plughost.stores import (
     prepare_stores,
     try_stores,
 )
+from plughost.stores._databases import database_for
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import database_for
 
 if TYPE_CHECKING:
     from tests.stores.proxy import Proxy

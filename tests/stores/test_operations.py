@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from pony import orm
@@ -306,23 +307,29 @@ def test_a_writer_waits_with_a_time_out_and_readers_never(store: OpenStore[Any])
 
 
 def test_operations_wait_while_their_store_is_paused(
-    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+    opening: Callable[..., Stores],
+    config: StoresConfig,
+    products: Store,
+    wait_for: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A pause begins when running operations have ended, has no open connection, and then admits waiting ones once."""
     store = opening(replace(config, patience=3600), products)["catalog"]
     inside, paused = threading.Barrier(2, timeout=30), threading.Barrier(2, timeout=30)
+    refused = Mock(wraps=store._gate.end)
 
     def stay(db: Any) -> int:
         inside.wait()
-        wait_for(lambda: store._gate._is_closed)
+        wait_for(lambda: store._gate.refusal)
         return add(db, "inside")
 
     def pause() -> None:
         inside.wait()
         with store.paused():
             assert store.figures == {}
+            monkeypatch.setattr(store._gate, "end", refused)
             paused.wait()
-            wait_for(lambda: store._gate._changed._waiters)  # type: ignore[attr-defined]  # of the waiting operation
+            wait_for(lambda: refused.called)  # by the waiting operation
 
     def add_and_nest(db: Any) -> None:
         add(db, "came")

@@ -23,11 +23,9 @@ _RECORDS: Final = "backups.json"
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
-    """Copy a consistent snapshot of a store, also while a host serves it; PostgreSQL by pg_dump.
+    """Copy a consistent snapshot of a store to a new file, also while a host serves it; PostgreSQL by pg_dump.
 
-    Args:
-        store: A prepared or open store.
-        file: The target: a single file with mode 0600, written completely or not at all.
+    The file has mode 0600, and is written completely or not at all.
 
     Raises:
         SetupError: There is nothing to copy yet, the file exists already, or pg_dump is not installed.
@@ -66,17 +64,10 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def restore(store: OpenStore[Any], file: Path) -> int:
-    """Replace all data of a store by a backup.
+    """Replace all data of a store by a file that `backup` wrote, and return the number of its schema.
 
     The backup is verified first, and replaces the data in one transaction: whatever happens, the store holds either the
-    old data or the new.
-
-    Args:
-        store: A prepared store.
-        file: A file that `backup` wrote.
-
-    Returns:
-        The number of the schema that was restored. The next start of a host migrates it to the newest.
+    old data or the new. The next start of a host migrates it to the newest schema.
 
     Raises:
         Busy: A host serves the store, or another process has locked its file.
@@ -93,21 +84,16 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
                 schema = _verify(store, source, file)
-                _restore_into(source, database, file)
-        except sqlite3.Error as error:
+                try:
+                    target = database.connect()
+                except Damaged:
+                    _replace_database(database.path, file)
+                else:
+                    with closing(target):
+                        _sqlite_files.copy(source, target)
+        except (sqlite3.Error, OSError) as error:
             raise _as_store_error(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
-
-
-def _restore_into(source: sqlite3.Connection, database: SQLite, file: Path) -> None:
-    """Replace the content of a store's file by a backup, or the file itself if it is damaged."""
-    try:
-        target = database.connect()
-    except Damaged:
-        _replace_database(database.path, file)
-        return
-    with closing(target):
-        _sqlite_files.copy(source, target)
 
 
 def _replace_database(path: Path, file: Path) -> None:
@@ -119,8 +105,6 @@ def _replace_database(path: Path, file: Path) -> None:
             path.with_name(path.name + end).unlink(missing_ok=True)
         fresh.replace(path)
         _sync_folder(path)
-    except OSError as error:
-        raise _as_store_error(error, f"{file} cannot be put in the place of {path}") from error
     finally:
         fresh.unlink(missing_ok=True)
 

@@ -10,11 +10,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._queries import quote
-from plughost.stores._databases import TABLE
 from plughost.stores._errors import SetupError, StoreError
 from plughost.stores._migrations import CREATE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
+from plughost.stores._sessions import TABLE, quote
 
 if TYPE_CHECKING:
     from plughost.stores._databases import Database
@@ -24,28 +23,14 @@ _COLUMNS: Final = 5
 
 
 def dump(store: OpenStore[Any], file: Path) -> None:
-    """Copy a store's tables, and the table of migrations, to a file for pg_restore, with mode 0600.
-
-    Raises:
-        SetupError: pg_dump is not installed; the message shows the command.
-        StoreError: pg_dump failed; the message says why.
-    """
+    """Copy a store's tables, and the table of migrations, to a file for pg_restore; raises as `backup`."""
     tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
     file.touch(mode=0o600, exist_ok=False)
     _run("pg_dump", ["--format=custom", "--no-owner", *tables, f"--file={file}"], store.database)
 
 
 def load(store: OpenStore[Any], file: Path) -> int:
-    """Replace all data of a store by a file that `dump` wrote, in one transaction. No host may serve the store.
-
-    Returns:
-        The number of the schema that was restored.
-
-    Raises:
-        SetupError: The tools are not installed (the message shows the command), or the file is no backup of this store.
-        MigrationError: The backup's schema is newer than the installed plugin's.
-        StoreError: A tool failed (the message says why); the store is unchanged.
-    """
+    """Replace all data of a store by a file that `dump` wrote, in one transaction; returns and raises as `restore`."""
     rows = _migration_rows(store.name, file)
     schema = max((int(number) for _, number, *_ in rows), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
@@ -83,7 +68,7 @@ def _quote_literal(value: str) -> str:
 def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
     environment = dict(os.environ)
-    shown = [*arguments]
+    shown = arguments
     if database is not None:
         extensions = driver_for(database.store).extensions
         parts = extensions.parse_dsn(database.config.url)
@@ -92,7 +77,7 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
     if shutil.which(tool) is None:
         if database is not None:
-            shown.append(f"--dbname={database.config.place}")
+            shown = [*shown, f"--dbname={database.config.place}"]
         message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}"
         raise SetupError(message)
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from plughost.stores._errors import (
@@ -20,13 +20,13 @@ from plughost.stores._errors import (
     Unavailable,
     translate,
 )
+from plughost.stores._opening import StoreHandle
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
-    import structlog
-
-    from plughost.stores._databases import AdminSession, Database
-    from plughost.stores._opening import StoreHandle
+    from plughost.stores._databases import AdminSession
+    from plughost.stores._gate import Gate
+    from plughost.stores._migrations import MigrationTarget
 
 _POLL_INTERVAL: Final = 0.02
 _WARNING_INTERVAL: Final = 60.0
@@ -42,21 +42,15 @@ class Availability:
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        open_store: Callable[[], StoreHandle],
-        check_usable: Callable[[], None],
-        logger: structlog.stdlib.BoundLogger,
-        tables: Sequence[str],
-    ) -> None:
-        """Open nothing yet; `check_usable` raises if the store may not be opened."""
+    def __init__(self, target: MigrationTarget, gate: Gate) -> None:
+        """Open nothing yet."""
+        self._target, self._database, self._tables = target, target.database, target.store.tables
+        self._gate = gate
+        self._logger = target.logger.bind(place=self._database.config.place)
         self.handle: StoreHandle | None = None
         self.problem: StoreError | None = None
         self.is_lost = False
         self.failure: tuple[float, Mode] | None = None
-        self._database, self._open_store, self._check_usable, self._tables = database, open_store, check_usable, tables
-        self._logger = logger.bind(place=database.config.place)
         self._before_damage: StoreHandle | None = None
         self._wait_until = self._retry_at = self._next_warning_at = self._recovered_at = 0.0
         self._lost_reason: str | None = None  # reset once the outage lasts
@@ -68,7 +62,7 @@ class Availability:
         with self._open_lock:
             handle, self.handle = self.handle, None
         if handle is not None:
-            handle.resources.close()
+            handle.close()
 
     def ensure_open(self, deadline: float) -> StoreHandle:
         """Return the open store, opened or recovered; wait until the deadline, or `patience` seconds after a loss."""
@@ -86,7 +80,7 @@ class Availability:
 
     def _recover(self, deadline: float) -> StoreHandle | None:
         """Open the store, or probe it; None if it doesn't answer, or if it is too early to try again."""
-        self._check_usable()
+        self._gate.check()
         now = time.monotonic()
         if self.problem is None and self.handle is not None:
             return self.handle
@@ -119,14 +113,16 @@ class Availability:
             if not handle.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
             self._before_damage, self.handle = handle, None
-            handle.resources.close()
+            handle.close()
         if self._before_damage is not None:
             with self._database.administer() as db:
                 if self._schema_number(db) < self._before_damage.schema:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
                 self._check_tables(db, self._before_damage.columns)
-        return self._open_store()
+        handle = StoreHandle(self._target)
+        handle.commit()
+        return handle
 
     def record_open_failure(self, error: StoreError) -> None:
         """Record that the store can't be opened, and put off the next attempt."""
@@ -168,7 +164,7 @@ class Availability:
             table = handle.sessions.exhausted_table()
             if table is not None:
                 return Exhausted(f"The {self._database.label} has no id left for a new row of its table {table}")
-            handle.sessions.discard_idle()
+            handle.sessions.pool.disconnect()  # an idle connection may keep a default that is read-only
         with self._state_lock:
             if self.failure is not None:
                 return error
@@ -186,8 +182,14 @@ class Availability:
         On a full disk, a DELETE or a small row may succeed. So a failed write is over once there is room for a table.
         A failed health check is over once it succeeds: SQLite still writes to an open file that became read-only.
         """
-        if self.is_lost and self._mark_recovered(mode):
-            self._logger.info("the store is back")
+        if self.is_lost:
+            with self._state_lock:
+                was_lost = self.is_lost and self.problem is None  # else lost again, or another thread logged it
+                if was_lost:
+                    self.is_lost = mode is Mode.PROBE and not self._is_stable()
+                is_back = was_lost and not self.is_lost
+            if is_back:
+                self._logger.info("the store is back")
         failure = self.failure
         if failure is None or self.handle is None or (mode is Mode.READ and failure[1] is not mode):
             return
@@ -202,13 +204,6 @@ class Availability:
             self.failure = None
         seconds = round(time.monotonic() - failure[0], 1)
         self._logger.warning("the store is well again", seconds=seconds)
-
-    def _mark_recovered(self, mode: Mode) -> bool:
-        with self._state_lock:
-            if self.problem is not None or not self.is_lost:  # lost again, or another thread logged it
-                return False
-            self.is_lost = mode is Mode.PROBE and not self._is_stable()
-            return not self.is_lost
 
     def _is_stable(self) -> bool:
         """Return whether it stayed available for `patience` seconds after it was recovered."""

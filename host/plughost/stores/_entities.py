@@ -6,7 +6,6 @@ entities of two stores in one operation, a read that writes, and objects that le
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,13 +15,13 @@ from pony.orm import core, dbapiprovider
 
 from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
-from plughost.stores._sessions import Mode, check_values
+from plughost.stores._sessions import check_values
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost.stores._config import StoreConfig
-    from plughost.stores._databases import AdminSession
-    from plughost.stores._sessions import Session, Sessions
+    from plughost.stores._databases import AdminSession, Sessions
+    from plughost.stores._sessions import Session
 
 T = TypeVar("T")
 
@@ -32,26 +31,23 @@ _PONY_TYPES: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstanc
 class Entities:
     """A store's entities, on Pony's database."""
 
-    def __init__(self, store: Store, config: StoreConfig, sessions: Sessions) -> None:
-        """Define the entities; `SetupError` if the factory raises, another error if the database is out of reach."""
+    def __init__(self, store: Store, config: StoreConfig, db: AdminSession, sessions: Sessions | None) -> None:
+        """Define the entities over `db`, for operations on `sessions`; `SetupError` if the factory raises."""
         assert store.entities is not None
-        self._store = store.name
-        self._sessions = sessions
+        self._label = f"store {store.name}"
         self._optimistic = config.dialect != SQLITE
         self._database = _Database()
-        session = sessions.session(Mode.READ, time.monotonic() + config.patience)
+        pool = _SessionPool(self._label, db.sessions)
         try:
-            with _PonySession(session, optimistic=True):
+            with _PonySession(db, optimistic=True):
                 arguments = (str(config.path),) if config.path else ()
-                provider = _provider_class(config.dialect)
-                self._database.bind(provider, *arguments, pony_pool_mockup=_SessionPool(sessions))
+                self._database.bind(_provider_class(config.dialect), *arguments, pony_pool_mockup=pool)
+            pool.sessions = sessions
             self._database.provider_name = "sqlite" if config.dialect == SQLITE else "postgres"
             self._entities = store.entities(self._database)
             self._database.generate_mapping(check_tables=False)
         except Exception as error:  # a plugin's own code may raise anything
             raise self._mapping_error(error) from error
-        finally:
-            session.undo()
 
     def check_tables(self, db: AdminSession) -> None:
         """Check that the tables have all columns of the entities, counting migrations that are not yet committed."""
@@ -61,14 +57,12 @@ class Entities:
             raise self._mapping_error(error) from error
 
     def _mapping_error(self, error: Exception) -> StoreError:
-        found = translate_pony_error(error, self._sessions.label)
+        found = translate_pony_error(error, self._label)
         if found is not None and type(found) is not StoreError:
             return found
         columns = ", ".join(self._unsupported_columns(error))
         where = f" (of {columns})" if columns else ""
-        return SetupError(
-            f"the entities of the store {self._store} do not fit its tables, or are wrong: {error}{where}"
-        )
+        return SetupError(f"the entities of the {self._label} do not fit its tables, or are wrong: {error}{where}")
 
     def _unsupported_columns(self, error: Exception) -> Iterator[str]:
         """Yield the columns of a type that Pony can't store, since its message names none."""
@@ -89,7 +83,7 @@ class Entities:
                 self._refuse_leak(operation, result)
             return result
         except Exception as error:
-            found = translate_pony_error(error, self._sessions.label, reads=not session.writes)
+            found = translate_pony_error(error, self._label, reads=not session.writes)
             if found is None or found is error:
                 raise
             raise found from error
@@ -99,7 +93,7 @@ class Entities:
         if isinstance(result, _PONY_TYPES) or isinstance(first, _PONY_TYPES):
             raise MisusedStore(
                 f"{getattr(operation, '__qualname__', operation)} returned a {type(first).__name__} out of the "
-                f"{self._sessions.label}, which is of no use once the session is over: return plain values, such as "
+                f"{self._label}, which is of no use once the session is over: return plain values, such as "
                 "a list of tuples."
             )
 
@@ -130,11 +124,19 @@ class _PonySession(core.DBSessionContextManager):  # type: ignore[misc] # Pony h
 class _SessionPool:
     """Gives Pony the connection of its `db_session`'s session, and leaves ending it to that session."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self.sessions = sessions
+    def __init__(self, label: str, sessions: Sessions | None) -> None:
+        self.label, self.sessions = label, sessions
+
+    def session_of(self, found: Any) -> Any:
+        """Return the session of a `db_session`, if it is one of this store's."""
+        if isinstance(found, _PonySession) and found.session.sessions is self.sessions:
+            return found.session
+        mine = found.session.sessions.label if isinstance(found, _PonySession) else "db_session of Pony's own"
+        message = f"Entities of the {self.label} were used in an operation of the {mine}: use its own run or read."
+        raise MisusedStore(message)
 
     def connect(self) -> tuple[Any, bool]:
-        return _session_of(self.sessions, core.local.db_session).connection, False
+        return self.session_of(core.local.db_session).connection, False
 
     def disconnect(self) -> None:
         pass
@@ -147,10 +149,10 @@ class _SessionProvider:
 
     def set_transaction_mode(self, connection: object, cache: Any) -> None:
         """Refuse another store's session, and a write in a session that only reads."""
-        session = _session_of(self.pool.sessions, cache.db_session)
+        session = self.pool.session_of(cache.db_session)
         if cache.immediate and not session.writes:
             raise MisusedStore(
-                f"A read of the {self.pool.sessions.label} was about to write: use run. (Pony takes db.execute, "
+                f"A read of the {self.pool.label} was about to write: use run. (Pony takes db.execute, "
                 "get_connection and anything after commit() for writing; db.session.rows is for reading.)"
             )
         cache.in_transaction = cache.immediate
@@ -194,15 +196,6 @@ def _provider_class(dialect: str) -> Any:
     else:
         from pony.orm.dbproviders.postgres import PGProvider as Provider  # noqa: PLC0415 - needs the driver
     return type("_Provider", (_SessionProvider, Provider), {})
-
-
-def _session_of(sessions: Sessions, found: Any) -> Any:
-    """Return the session of a `db_session`, if it is one of this store's."""
-    if isinstance(found, _PonySession) and found.session.sessions is sessions:
-        return found.session
-    mine = found.session.sessions.label if isinstance(found, _PonySession) else "db_session of Pony's own"
-    message = f"Entities of the {sessions.label} were used in an operation of the {mine}: use its own run or read."
-    raise MisusedStore(message)
 
 
 def translate_pony_error(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import falcon
@@ -162,6 +164,18 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
     if not code:
         kind = _kind_without_code(error)
     return kind(message)
+
+
+@contextmanager
+def translated(label: str) -> Iterator[None]:
+    """Raise a driver's exceptions in a block as store errors."""
+    try:
+        yield
+    except Exception as error:
+        found = translate(error, label)
+        if found is None or found is error:
+            raise
+        raise found from error
 
 
 def one_line(error: BaseException | str) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from plughost._api.declarations import Health
-from plughost._queries import count, quote
 from plughost.stores._errors import Damaged, StoreError
+from plughost.stores._sessions import count, quote
 
 if TYPE_CHECKING:
     from plughost.stores._store import OpenStore

@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING, Any
 from plughost._api.declarations import Check
 from plughost._logging import silent_logger
 from plughost.stores import _inspection
-from plughost.stores._config import POSTGRESQL, StoreConfig
+from plughost.stores._databases import database_for
 from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
-from plughost.stores._postgresql import PostgreSQL
-from plughost.stores._sqlite import SQLite
 from plughost.stores._store import OpenStore
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Store
     from plughost._api.events import Events
     from plughost.stores._config import StoresConfig
-    from plughost.stores._databases import Database
 
 
 class Stores(Mapping[str, OpenStore[Any]]):
@@ -201,8 +198,3 @@ def _is_reusable(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
         return one.state != "closed" and one.identity == other.identity
     except SetupError:  # its migrations can't be read, which `OpenStore.migrate` reports
         return False
-
-
-def database_for(store: str, config: StoreConfig) -> Database:
-    """Return the database of a store, without connecting."""
-    return PostgreSQL(store, config) if config.dialect == POSTGRESQL else SQLite(store, config)

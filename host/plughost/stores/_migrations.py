@@ -7,14 +7,16 @@ import re
 import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-from plughost.stores._databases import TABLE
+from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, MigrationError, StoreError, Unavailable
+from plughost.stores._sessions import TABLE
 from plughost.stores._sqlite import split_statements
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     import structlog
 
@@ -43,40 +45,21 @@ _QUOTED_BODY: Final = re.compile(r"\$(\w*)\$.*?\$\1\$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of a store's schema: its number, from 1 on, and its file, such as `sqlite/0001_products.sql`.
+    """One step of a store's schema: its number, from 1 on, and its file's name and content.
 
-    A Python file is the same step for each database, and lies above their folders.
+    The `file` is its path in the folder of migrations, such as `sqlite/0001_products.sql`. A Python file is the same
+    step for each database, and lies above their folders.
     """
 
     number: int
-    dialect: str
     name: str
-    sql: str
-
-    @property
-    def file(self) -> str:
-        """The file's path in the store's folder of migrations."""
-        return self.name if self.is_python else f"{self.dialect}/{self.name}"
-
-    @property
-    def is_python(self) -> bool:
-        """Whether it is a Python file."""
-        return self.name.endswith(".py")
+    file: str
+    content: str
 
     @property
     def checksum(self) -> str:
-        """The SHA-256 of the statements, in hexadecimal, whatever the line ends."""
-        return hashlib.sha256("\n".join(self.sql.splitlines()).encode()).hexdigest()
-
-    @property
-    def ends_transaction(self) -> bool:
-        """Whether a statement begins or ends a transaction; the bodies of triggers and functions don't count."""
-        if self.is_python:
-            return False
-        statements: Iterable[str] = _QUOTED_BODY.sub("", self.sql).split(";")
-        if self.dialect == "sqlite":
-            statements = split_statements(self.sql)
-        return any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in statements)
+        """The SHA-256 of the content, in hexadecimal, whatever the line ends."""
+        return hashlib.sha256("\n".join(self.content.splitlines()).encode()).hexdigest()
 
 
 def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
@@ -100,12 +83,14 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
         match = _FILE_NAME.fullmatch(file.name)
         if match is None:
             raise refuse(f"has a migration {dialect}/{file.name} that is not named like 0001_what.sql")
-        step = Migration(int(match["number"]), dialect, file.name, file.read_text(encoding="utf-8"))
+        is_sql = file.name.endswith(".sql")
+        path = f"{dialect}/{file.name}" if is_sql else file.name
+        step = Migration(int(match["number"]), file.name, path, file.read_text(encoding="utf-8"))
         migrations.append(step)
         if step.number != len(migrations):
             expected = f"number {len(migrations):04} is expected: each number must be there once, from 0001 on"
             raise refuse(f"has a migration {step.file} where {expected}")
-        if step.ends_transaction:
+        if is_sql and _ends_transaction(step.content, dialect):
             raise refuse(f"has a migration {step.file} that begins or ends a transaction: the host does that")
     if not migrations:
         raise refuse(f"has no migrations for {dialect}: {folder} holds no 0001_what.sql")
@@ -115,14 +100,24 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     return tuple(migrations)
 
 
-class MigrationTarget(NamedTuple):
-    """A store to migrate: its declaration, plugin and database, the code's migrations, and a logger."""
+def _ends_transaction(sql: str, dialect: str) -> bool:
+    """Return whether a statement begins or ends a transaction; the bodies of triggers and functions don't count."""
+    statements = split_statements(sql) if dialect == SQLITE else _QUOTED_BODY.sub("", sql).split(";")
+    return any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in statements)
+
+
+@dataclass(frozen=True)
+class MigrationTarget:
+    """A store to migrate: its declaration, its database, and a logger."""
 
     store: Store
-    plugin: str
     database: Database
-    migrations: Sequence[Migration]
     logger: structlog.stdlib.BoundLogger
+
+    @cached_property
+    def migrations(self) -> tuple[Migration, ...]:
+        """The code's migrations, read once: an upgrade in place replaces the files."""
+        return read_migrations(self.store, self.database.config.dialect)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +170,10 @@ def apply_migrations(steps: Iterable[Migration], store: Store, db: AdminSession)
     try:
         for step in steps:
             what = f"the migration {step.file} failed"
-            if step.is_python:
+            if step.file.endswith(".py"):
                 _run_python(step, db)
             else:
-                db.script(step.sql)
+                db.script(step.content)
             now = datetime.now(UTC).isoformat(timespec="seconds")
             db.rows(_INSERT_APPLIED, store.name, step.number, step.name, step.checksum, now)
         what = f"the migrations of the store {store.name} break a constraint"
@@ -193,7 +188,7 @@ def _run_python(step: Migration, db: AdminSession) -> None:
     """Run a file's function `migrate` in the transaction of the migrations, for changes that SQL can't make."""
     names: dict[str, Any] = {"__name__": step.file, "__file__": step.file}
     try:
-        exec(compile(step.sql, step.file, "exec"), names)  # noqa: S102 - the plugin's own code, as its modules are  # nosec B102
+        exec(compile(step.content, step.file, "exec"), names)  # noqa: S102 - the plugin's own code, as its modules are  # nosec B102
         migrate = names.get("migrate")
         if not callable(migrate):
             raise StoreError("it has no function migrate(session)")

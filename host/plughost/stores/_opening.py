@@ -6,9 +6,8 @@ Any failure in between rolls the first step back, be it of the store or the host
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -25,43 +24,14 @@ from plughost.stores._errors import (
 from plughost.stores._migrations import CREATE_TABLE, apply_migrations, find_pending
 
 if TYPE_CHECKING:
+    from plughost.stores._databases import AdminSession, Sessions
     from plughost.stores._entities import Entities
     from plughost.stores._migrations import MigrationTarget
-    from plughost.stores._sessions import Session, Sessions
+    from plughost.stores._sessions import Session
 
 T = TypeVar("T")
 
 _POLL_INTERVAL: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class StoreHandle:
-    """An open store, with the columns that its tables had when it opened, and the resources to close."""
-
-    sessions: Sessions
-    entities: Entities | None
-    schema: int
-    columns: Mapping[str, frozenset[str]]
-    resources: ExitStack
-
-    def run_operation(
-        self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> T:
-        """Run an operation once, and commit what it wrote."""
-        try:
-            if self.entities is not None:
-                result = self.entities.run_operation(session, operation, args, kwargs)
-            else:
-                result = operation(session, *args, **kwargs)
-                if result.__class__ is GeneratorType:
-                    message = f"{operation.__qualname__} returned a generator, which has no session any more: use list."
-                    raise MisusedStore(message)
-        except BaseException:
-            session.undo()
-            raise
-        if not session.ended:
-            session.commit()
-        return result
 
 
 class OlderStore(Protocol):
@@ -76,8 +46,14 @@ class OlderStore(Protocol):
         ...
 
 
-class Opening:
-    """A store whose migrations are applied, but visible to nobody else before `commit`."""
+class StoreHandle:
+    """A store that opens in two steps: its migrations are applied, but visible to nobody else before `commit`.
+
+    Attributes:
+        sessions: Its sessions.
+        schema: The number of its schema, once it is open.
+        columns: Table to the columns that it had when the store opened.
+    """
 
     def __init__(self, target: MigrationTarget, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
         """Migrate, and check the entities; `rehearse` tries a migration even if it has to wait for another host.
@@ -91,14 +67,16 @@ class Opening:
         self._paused, self._resources, self._uncommitted = ExitStack(), ExitStack(), ExitStack()
         self._claim = self._resources.enter_context(ExitStack())
         self._is_exclusive = False
+        self.schema = len(target.migrations)  # a newer one is refused
         try:
             with _as_setup_error():
                 self._claim.enter_context(self._database.shared_claim())
-                self._db = self._uncommitted.enter_context(self._database.administer())
-                self._sessions = self._database.sessions(for_pony=target.store.entities is not None)
-                self._resources.callback(self._sessions.close)
-                self._sessions.claim()
-                self._entities = _entities(target, self._sessions)
+                self._db = self._database.administer()
+                self._uncommitted.enter_context(self._db)
+                self.sessions = self._database.sessions(for_pony=target.store.entities is not None)
+                self._resources.callback(self.sessions.close)
+                self.sessions.claim()
+                self._entities = _entities(target, self._db, self.sessions)
                 self._pending = find_pending(target, self._db)
                 for file in self._pending.edited:
                     target.logger.warning(
@@ -112,41 +90,60 @@ class Opening:
                     if self._pending.breaking is not None:
                         self._exclude_older_code(self._pending.breaking, rehearse=rehearse)
                     self._migrate()
-                self._check_tables()
-                self._columns = {table: self._db.columns(table) for table in target.store.tables}
+                self._check_entities()
+                self.columns = {table: self._db.columns(table) for table in target.store.tables}
         except BaseException:
-            self.roll_back()
+            self.close()
             raise
 
-    @property
-    def has_migrations(self) -> bool:
-        """Whether there are migrations to commit."""
-        return bool(self._pending.steps)
+    def commit(self) -> bool:
+        """Commit the migrations, and return whether there were any; then the store is open.
 
-    def commit(self) -> StoreHandle:
-        """Commit the migrations, and open; `StoreError` if nothing of them was kept, or the store is being purged."""
-        schema = len(self._target.migrations)  # a newer one was refused
+        Raises:
+            OutcomeUnknown: Nobody can tell whether they were kept.
+            StoreError: Nothing of them was kept, or the store is being purged.
+        """
         try:
-            if self.has_migrations:
+            if self._pending.steps:
                 self._commit_migrations()
-                self._target.logger.info("the store was migrated", before=self._pending.schema, schema=schema)
-            if self._is_exclusive and self._older is not None:
-                self._older.close()
+                self._target.logger.info("the store was migrated", before=self._pending.schema, schema=self.schema)
+            older, self._older = self._older, None  # this store must not keep each one before it alive
+            if self._is_exclusive and older is not None:
+                older.close()
             self._uncommitted.close()
             if self._is_exclusive:
                 self._claim.close()
                 self._claim.enter_context(self._database.shared_claim())
-                self._sessions.claim()
+                self.sessions.claim()
             self._paused.close()
         except BaseException:
-            self.roll_back()
+            self.close()
             raise
-        return StoreHandle(self._sessions, self._entities, schema, self._columns, self._resources)
+        return bool(self._pending.steps)
 
-    def roll_back(self) -> None:
-        """Leave the store as it was, and let older code continue."""
+    def close(self) -> None:
+        """Close the connections. Before `commit`, this leaves the store as it was, and lets older code continue."""
         for each in (self._uncommitted, self._resources, self._paused):
             each.close()
+
+    def run_operation(
+        self, session: Session, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> T:
+        """Run an operation once, and commit what it wrote."""
+        try:
+            if self._entities is not None:
+                result = self._entities.run_operation(session, operation, args, kwargs)
+            else:
+                result = operation(session, *args, **kwargs)
+                if result.__class__ is GeneratorType:
+                    message = f"{operation.__qualname__} returned a generator, which has no session any more: use list."
+                    raise MisusedStore(message)
+        except BaseException:
+            session.undo()
+            raise
+        if not session.ended:
+            session.commit()
+        return result
 
     def _commit_migrations(self) -> None:
         try:
@@ -181,13 +178,13 @@ class Opening:
         self._pending = find_pending(self._target, self._db)
         apply_migrations(self._pending.steps, self._target.store, self._db)
 
-    def _check_tables(self) -> None:
+    def _check_entities(self) -> None:
         if self._entities is not None:
             self._entities.check_tables(self._db)
 
     def _exclude_older_code(self, breaking: str, *, rehearse: bool) -> None:
         """Keep older code from using the store during the migration and afterwards."""
-        self._sessions.release_claim()
+        self.sessions.release_claim()
         if self._older is not None:
             self._paused.enter_context(self._older.paused())
         self._claim.close()
@@ -196,7 +193,7 @@ class Opening:
         except Busy as error:
             if rehearse:  # the other host must not be stopped for a migration that fails
                 self._migrate()
-                self._check_tables()
+                self._check_entities()
             raise Busy(
                 f"The migration {breaking} of the {self._database.label} is not for older code, and another host "
                 "still serves the store: it is applied once that host has stopped."
@@ -205,13 +202,13 @@ class Opening:
 
 
 def try_opening(target: MigrationTarget) -> tuple[str, ...]:
-    """Check whether a store could be migrated and opened, and change nothing; raises what `Opening` does.
+    """Check whether a store could be migrated and opened, and change nothing; raises what `StoreHandle` does.
 
     Returns:
         The files of migrations that were edited after they had been applied.
     """
-    with _as_setup_error(), target.database.trial() as (db, sessions):
-        entities = _entities(target, sessions)
+    with _as_setup_error(), target.database.trial() as db:
+        entities = _entities(target, db)
         found = find_pending(target, db)
         if found.steps:
             db.begin_transaction()
@@ -222,13 +219,13 @@ def try_opening(target: MigrationTarget) -> tuple[str, ...]:
     return found.edited
 
 
-def _entities(target: MigrationTarget, sessions: Sessions) -> Entities | None:
+def _entities(target: MigrationTarget, db: AdminSession, sessions: Sessions | None = None) -> Entities | None:
     """Define the plugin's entities, if it has any."""
     if target.store.entities is None:
         return None
     from plughost.stores._entities import Entities  # noqa: PLC0415 - brings Pony, which few stores need
 
-    return Entities(target.store, target.database.config, sessions)
+    return Entities(target.store, target.database.config, db, sessions)
 
 
 @contextmanager

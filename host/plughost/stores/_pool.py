@@ -78,7 +78,7 @@ class FairSemaphore:
         with self.lock:
             self.in_use -= 1
             if self.queue:
-                self._grant_next()
+                self.grant_next()
 
     def requeue(self, waiter: Waiter) -> None:
         """Free the slot and wait at the head of the queue; take the slot back if none is granted soon."""
@@ -90,11 +90,7 @@ class FairSemaphore:
                 self.in_use += 1
 
     def grant_next(self) -> None:
-        """Admit one more waiter, if there is room."""
-        with self.lock:
-            self._grant_next()
-
-    def _grant_next(self) -> None:
+        """Admit one more waiter, if there is room; the caller holds the lock."""
         if self.queue and self.in_use < self._limit:
             self.in_use += 1
             self.queue.popleft().granted.release()
@@ -167,7 +163,8 @@ class Pool:
             try:
                 if not self._idle:
                     connection = self._connect(deadline)
-                    self.slots.grant_next()  # others may wait only because the server refused one
+                    with self.slots.lock:
+                        self.slots.grant_next()  # others may wait only because the server refused one
                     return connection
                 connection, since = self._idle.pop()
                 if self._is_alive is None or time.monotonic() - since < _ASSUMED_ALIVE or self._is_alive(connection):

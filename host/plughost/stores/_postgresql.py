@@ -2,33 +2,49 @@
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
+import select
+import socket
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache, partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from plughost._queries import quote
 from plughost._runtime.claims import Claims
 from plughost._runtime.optional import LibraryError, import_optional
-from plughost.stores._databases import TABLE, AdminSession, Database
-from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unreached, translate
-from plughost.stores._postgresql_sessions import PostgreSQLSession, PostgreSQLSessions
+from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unavailable, Unreached, translate
+from plughost.stores._pool import Pool, WaitStatistics
+from plughost.stores._postgresql_sessions import (
+    PostgreSQLAdminSession,
+    ReadSession,
+    SingleSession,
+    WriteSession,
+    lock_key,
+)
+from plughost.stores._sessions import TABLE, BaseDatabase, Mode, quote
 
-_SHARED_LOCK: Final = "plughost migrations"
+if TYPE_CHECKING:
+    from plughost.stores._postgresql_sessions import PostgreSQLSession
+    from plughost.stores._sessions import Session
+
 _MIGRATION_PATIENCE: Final = 60
 _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
 _POLL_INTERVAL: Final = 0.02
+_WATCH_INTERVAL: Final = 1.0
+_IDLE: Final = 0
+_TABLESPACES: Final = """
+SELECT DISTINCT spcname
+FROM pg_class
+JOIN pg_database ON datname = current_database()
+JOIN pg_tablespace ON pg_tablespace.oid = coalesce(nullif(reltablespace, 0), dattablespace)
+LEFT JOIN pg_index ON indexrelid = pg_class.oid
+WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name)) FROM unnest(?::text[]) AS name)
+"""
 # The reset time of the statistics identifies a server's incarnation: each crash and each other server has its own.
 _INCARNATION: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
-_HAS_SEQUENCE_PRIVILEGES: Final = """
-SELECT coalesce(bool_and(has_sequence_privilege(objid, 'USAGE, UPDATE')), true)
-FROM pg_depend JOIN pg_class ON pg_class.oid = objid
-WHERE classid = 'pg_class'::regclass AND refclassid = classid AND refobjid = to_regclass(?)
-AND deptype = 'a' AND relkind = 'S'
-"""
 _SERVER_MESSAGE: Final = re.compile(r"\bFATAL\b")
 _DEFAULTS: Final = {
     "application_name": "plughost",
@@ -41,31 +57,19 @@ _DEFAULTS: Final = {
 }
 
 
-class PostgreSQL(Database):
+class PostgreSQL(BaseDatabase):
     """A store in a PostgreSQL database."""
 
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
-        arguments = self._arguments(
-            lock_timeout=int(self.config.patience * 1000),
-            statement_timeout=int(self.config.statement_timeout * 1000),
-            idle_in_transaction_session_timeout=int(self.config.statement_timeout * 2000),
-        )
-        arguments["connection_factory"] = _connection_class(driver_for(self.store))
-        claim = _lock_key(self.store)
+        return PostgreSQLSessions(self)
 
-        def connect(seconds: int) -> Any:
-            limit = int(arguments["connect_timeout"])  # 0 means no limit
-            return self._connect({**arguments, "connect_timeout": min(limit, seconds) if limit > 0 else seconds})
-
-        def prepare(connection: Any) -> None:
-            with self._connecting(), connection.cursor() as cursor:
-                # Each connection of a host holds the claim that a host serves the store; see `exclusive_claim`.
-                cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (claim,))
-                claimed, connection.incarnation = cursor.fetchone()
-            if not claimed:
-                raise Busy(f"The {self.label} is being purged.")
-
-        return PostgreSQLSessions(connect, prepare, self.config, self.label)
+    def prepare(self, connection: Any) -> None:
+        """Make a new connection hold the claim that a host serves the store; see `exclusive_claim`."""
+        with self._connecting(), connection.cursor() as cursor:
+            cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (lock_key(self.store),))
+            claimed, connection.incarnation = cursor.fetchone()
+        if not claimed:
+            raise Busy(f"The {self.label} is being purged.")
 
     def check(self) -> None:
         with self.administer() as db:
@@ -74,31 +78,19 @@ class PostgreSQL(Database):
     def exists(self) -> bool:
         return True  # a connection shows whether it is there
 
-    @contextmanager
-    def administer(self) -> Iterator[PostgreSQLAdminSession]:
-        with self._administer(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0) as db:
-            # From version 14 on, a server then rolls a long migration back soon after its host was killed.
-            check = "client_connection_check_interval"
-            db.rows("SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = ?", check)
-            yield db
-
-    @contextmanager
-    def _administer(self, **settings: int) -> Iterator[PostgreSQLAdminSession]:
-        db = self._open_admin_session(**settings)
-        with closing(db.connection):
-            yield db
+    def administer(self) -> PostgreSQLAdminSession:
+        db = self._open_admin_session(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0)
+        # From version 14 on, a server then rolls a long migration back soon after its host was killed.
+        check = "client_connection_check_interval"
+        db.rows("SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = ?", check)
+        return db
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        return PostgreSQLAdminSession(self._connect(self._arguments(**settings)), self.store)
+        return PostgreSQLAdminSession(self.connect(**settings), self.store)
 
-    @contextmanager
-    def trial(self) -> Iterator[tuple[PostgreSQLAdminSession, PostgreSQLSessions]]:
+    def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
-        with (
-            closing(self.sessions(for_pony=True)) as mapping,
-            self._administer(lock_timeout=int(self.config.patience * 1000)) as db,
-        ):
-            yield db, mapping
+        return self._open_admin_session(lock_timeout=int(self.config.patience * 1000))
 
     def shared_claim(self) -> AbstractContextManager[None]:
         return nullcontext()  # each connection of a session holds the claim
@@ -109,9 +101,9 @@ class PostgreSQL(Database):
     @contextmanager
     def exclusive_claim(self) -> Iterator[None]:
         self.refuse_read_only()
-        with self._administer() as db:
+        with self._open_admin_session() as db:
             deadline = time.monotonic() + _CLAIM_RELEASE_SECONDS
-            while not db.rows("SELECT pg_try_advisory_lock(?)", _lock_key(self.store))[0][0]:
+            while not db.rows("SELECT pg_try_advisory_lock(?)", lock_key(self.store))[0][0]:
                 if time.monotonic() > deadline:
                     raise Busy(
                         f"A host serves the {self.label} ({self.config.place}): "
@@ -129,8 +121,8 @@ class PostgreSQL(Database):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit_transaction()
 
-    def _arguments(self, **settings: int) -> dict[str, Any]:
-        """Return the arguments for the driver, including those in the URL."""
+    def connect(self, seconds: int | None = None, **settings: int) -> Any:
+        """Return a new connection in autocommit mode, with settings of the server; give up after some seconds."""
         driver = driver_for(self.store)
         try:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
@@ -140,13 +132,14 @@ class PostgreSQL(Database):
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
-        timeout = {"connect_timeout": self.config.connect_timeout}
-        return {**_DEFAULTS, **timeout, **arguments, "options": " ".join(options).strip()}
-
-    def _connect(self, arguments: dict[str, Any]) -> Any:
-        """Return a new connection in autocommit mode."""
+        arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **arguments}
+        limit = int(arguments["connect_timeout"])  # 0 means no limit
+        if seconds is not None:
+            arguments["connect_timeout"] = min(limit, seconds) if limit > 0 else seconds
         with self._connecting():
-            connection = driver_for(self.store).connect(**arguments)
+            connection = driver.connect(
+                **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
+            )
         connection.autocommit = True
         return connection
 
@@ -166,54 +159,176 @@ class PostgreSQL(Database):
             raise found or error from error
 
 
-class PostgreSQLAdminSession(AdminSession, PostgreSQLSession):
-    """A session for administration of a PostgreSQL database."""
+class PostgreSQLSessions:
+    """Makes the sessions of one open store, and shuts down connections that are in use for too long.
 
-    def script(self, sql: str) -> None:
-        self.rows(sql)
+    TCP notices a server that is gone, and the server itself ends statements that take too long. A suspended server
+    does neither: its kernel still answers, and psycopg2 has no time-out of its own.
+    """
 
-    def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
-        cursor.execute(sql, values)
+    def __init__(self, database: PostgreSQL) -> None:
+        """Open nothing yet."""
+        config = database.config
+        self.label: str = database.label
+        self.patience: float = config.patience
+        size, idle = config.pool_size, config.pool_idle
+        self.pool: Pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=self.label, size=size, idle=idle)
+        self.lock_waits: WaitStatistics = WaitStatistics()
+        self._connect = partial(
+            database.connect,
+            lock_timeout=int(config.patience * 1000),
+            statement_timeout=int(config.statement_timeout * 1000),
+            idle_in_transaction_session_timeout=int(config.statement_timeout * 2000),
+        )
+        self._prepare = database.prepare
+        self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
+        self._watched: dict[int, tuple[Any, float]] = {}
+        self._holds_claim = False
+        self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
+        self._closed = threading.Event()
 
-    def has_table(self, name: str) -> bool:
-        return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
+    def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
+        if mode is Mode.READ:
+            return ReadSession(self, deadline)
+        return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
 
-    def columns(self, table: str) -> frozenset[str]:
-        found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
-        return frozenset(name for (name,) in self.rows(found, quote(table)))
+    def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        read_only, _ = self._query_value(deadline, "SHOW transaction_read_only")
+        if writes and read_only == "on" and not self._is_read_only:  # as on a standby, or by a setting
+            raise Unavailable(f"The database of the {self.label} is read-only.")
 
-    def has_privileges(self, table: str, *, writes: bool) -> bool:
-        needed = ("SELECT", "INSERT", "UPDATE", "DELETE") if writes else ("SELECT",)
-        may = "SELECT has_table_privilege(to_regclass(?)::oid, ?) IS NOT FALSE"
-        if not all(self.rows(may, quote(table), privilege)[0][0] for privilege in needed):
-            return False
-        return not writes or bool(self.rows(_HAS_SEQUENCE_PRIVILEGES, quote(table))[0][0])
+    def acquire(self, deadline: float, *, is_probe: bool = False) -> Any:
+        """Return a connection, which is watched until `release`.
 
-    def size(self, tables: Iterable[str]) -> int:
-        size = "SELECT coalesce(pg_total_relation_size(to_regclass(?)), 0)"
-        return sum(self.rows(size, quote(table))[0][0] for table in tables)
+        A probe waits for no operation, since those that use all connections may wait for a lock.
+        """
+        connection = self.pool.acquire(deadline, over_limit=is_probe)
+        until = time.monotonic() + self.patience if is_probe else deadline + self._statement_timeout
+        self._watch(connection, until)
+        return connection
 
-    def begin_transaction(self, *, shared: bool = False) -> None:
-        self.script("BEGIN")
-        name = _SHARED_LOCK if shared else f"migrations of {self._store}"
-        self.rows("SELECT pg_advisory_xact_lock(?)", _lock_key(name))
+    def release(self, connection: Any) -> None:
+        """Take a connection back."""
+        self._watched.pop(id(connection), None)
+        self.pool.release(connection)
 
-    def check_deferred(self) -> None:
-        self.script("SET CONSTRAINTS ALL IMMEDIATE")
+    def claim(self) -> None:
+        # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
+        self.release(self.acquire(time.monotonic() + self.patience))
+        self._holds_claim = True
 
-    def commit_transaction(self) -> None:
-        self.script("COMMIT")
+    def release_claim(self) -> None:
+        self._holds_claim = False
+        self.pool.disconnect()
+
+    def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
+        """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
+
+        After a crash, the server's next `incarnation` may give the number of a lost transaction to another one.
+        """
+        status, answered_by = self._query_value(deadline, "SELECT txid_status(%s)", transaction)
+        return None if status == "committed" and answered_by != incarnation else status
+
+    def _query_value(self, deadline: float | None, sql: str, *values: object) -> tuple[str | None, object]:
+        """Return the one value that a query finds, and the incarnation of the server that answered."""
+        connection = self.acquire(time.monotonic() + self.patience if deadline is None else deadline, is_probe=True)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, values)
+                return cursor.fetchone()[0], connection.incarnation
+        finally:
+            self.release(connection)
+
+    def tablespace_clauses(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
+        return ("", *(f"TABLESPACE {quote(name)}" for (name,) in session.rows(_TABLESPACES, list(tables))))
+
+    def exhausted_table(self) -> None:
+        """Return None: PostgreSQL has an error of its own for it."""
+
+    def close(self) -> bool:
+        self.pool.close()
+        self._closed.set()
+        return not self.pool.slots.in_use
+
+    def _open(self, deadline: float) -> Any:
+        """Return a new connection; give up at the deadline.
+
+        Raises:
+            Refused: The server takes no further connection at the moment.
+            Unreached: It can't be reached, or takes not a single connection.
+        """
+        begun = time.monotonic()
+        left = deadline - begun
+        seconds = max(1, int(left if left > 0 else self.patience))  # libpq counts whole ones
+        try:
+            connection = self._connect(seconds)
+        except Refused as error:
+            if self.pool.open > 1:  # this one, and others that may become free
+                raise
+            raise Unreached(str(error)) from error
+        try:
+            self._watch(connection, begun + seconds)
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._watched.pop(id(connection), None)
+        return connection
+
+    def _watch(self, connection: Any, deadline: float) -> None:
+        """Watch a connection that is in use, and shut it down at the deadline."""
+        self._watched[id(connection)] = connection, deadline
+        if not self._watcher_lock.locked() and self._watcher_lock.acquire(blocking=False):
+            try:
+                threading.Thread(target=self._run_watcher, name=f"plughost-watch-{self.label}", daemon=True).start()
+            except RuntimeError:  # no thread can be started: the next connection tries again
+                self._watcher_lock.release()
+
+    def _run_watcher(self) -> None:
+        restorer: threading.Thread | None = None
+        while not self._closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
+            now = time.monotonic()
+            for connection, deadline in list(self._watched.values()):
+                if now >= deadline:
+                    _shut_down(connection)
+            self.pool.shrink(now)
+            if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
+                # In a thread of its own, since this one also watches the new connection.
+                restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
+                with suppress(RuntimeError):  # no thread can be started at the moment
+                    restorer.start()
+
+    def _restore_claim(self, now: float) -> None:
+        """Open a connection to hold the claim, if there is none."""
+        with suppress(Exception):  # the server is away, or the store is being purged
+            self.pool.release(self.pool.acquire(now))
+        if not self._holds_claim:  # it was released meanwhile
+            self.pool.disconnect()
+
+
+def _shut_down(connection: Any) -> None:
+    """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
+        own.shutdown(socket.SHUT_RDWR)
+
+
+def _is_clean(connection: Any) -> bool:
+    """Return whether a connection is open, and in no transaction."""
+    return not connection.closed and connection.get_transaction_status() == _IDLE
+
+
+def _is_alive(connection: Any) -> bool:
+    """Return whether the server has not closed an idle connection meanwhile."""
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN)
+    return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 @cache
 def _connection_class(driver: Any) -> type:
     """Return a subclass of the driver's connection that records its server's incarnation."""
     return type("Connection", (driver.extensions.connection,), {"incarnation": None})
-
-
-def _lock_key(name: str) -> int:
-    """Return the 64-bit key of an advisory lock; keys are per database."""
-    return int.from_bytes(hashlib.blake2b(f"plughost store {name}".encode(), digest_size=8).digest(), signed=True)
 
 
 def driver_for(store: str) -> Any:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import IntEnum
 from itertools import starmap
 from operator import attrgetter, methodcaller
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar
 
-from plughost.stores._errors import MisusedStore
+from plughost.stores._errors import MisusedStore, SetupError, translated
 
 if TYPE_CHECKING:
-    from plughost.stores._pool import Pool, WaitStatistics
+    from plughost.stores._config import StoreConfig
 
 T = TypeVar("T")
 
@@ -21,6 +21,8 @@ Row = tuple[Any, ...]
 Fetch = Callable[[Any], T]
 """Takes the result of a statement from a driver's cursor."""
 
+TABLE: Final = "plughost_migrations"
+"""The table that records the migrations of all stores in a database."""
 _MIN_INTEGER: Final = -(2**63)
 MAX_INTEGER: Final = 2**63 - 1
 
@@ -129,7 +131,8 @@ class Session(ABC):
 
     def restart(self) -> None:
         """Roll back what was written so far, and go on."""
-        raise NotImplementedError
+        self.undo()
+        self.ended = False
 
 
 def fetch_all(cursor: Any) -> list[Row]:
@@ -139,6 +142,16 @@ def fetch_all(cursor: Any) -> list[Row]:
 
 _fetch_first: Fetch[Row | None] = methodcaller("fetchone")
 _fetch_count: Fetch[int] = attrgetter("rowcount")
+
+
+def quote(name: str) -> str:
+    """Return the name of a table or column, quoted for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def count(session: Session, source: str, values: Sequence[object] = ()) -> int:
+    """Return the number of rows of a source: a FROM clause, with or without a WHERE clause."""
+    return int(session.rows(f"SELECT count(*) {source}", *values)[0][0])
 
 
 def check_values(values: tuple[Any, ...]) -> None:
@@ -159,45 +172,49 @@ def check_values(values: tuple[Any, ...]) -> None:
             raise ValueError(f"{value} is no number that a column can hold.")
 
 
-class Sessions(ABC):
-    """Makes the sessions of one open store, and owns its connections."""
+class BaseAdminSession(Session):
+    """A session on its own connection in autocommit mode, for migrations, statistics and purging.
 
-    label: str
-    pool: Pool
-    lock_waits: WaitStatistics
+    Errors of the database are raised as `StoreError`.
+    """
 
-    @abstractmethod
-    def session(self, mode: Mode, deadline: float) -> Session:
-        """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
+    def __init__(self, connection: Any, store: str) -> None:
+        super().__init__(None, 0.0)
+        self._connection = connection
+        self._store = store
 
-    @abstractmethod
-    def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
-        """Check that the database is there and in order, and that it takes writes if `writes`.
+    def __enter__(self) -> Self:
+        return self
 
-        It waits for a connection until the deadline, a time of `time.monotonic`; by default as long as an operation.
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
 
-        Raises:
-            StoreError: It is not, if the driver doesn't raise an error of its own.
-        """
-
-    def claim(self) -> None:  # noqa: B027 - nothing, where `Database.shared_claim` holds it
-        """Hold the claim that a host serves the store, even while it is idle; `Busy` while it is purged."""
-
-    def release_claim(self) -> None:
-        """Give up the claim, and close the connections that are not in use."""
-        self.pool.disconnect()
-
-    def exhausted_table(self) -> str | None:
-        """Return a table that has no id left, if the database reports that as a full disk."""
-        return None
-
-    def tablespace_clauses(self, session: Session, tables: Sequence[str]) -> Iterable[str]:
-        """Return the SQL clauses that make a table where these tables are, and where new ones are made."""
-        return ("",)
-
-    def discard_idle(self) -> None:  # noqa: B027 - nothing, for most
-        """Close the idle connections if they may refuse writes."""
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        """Run one statement as the database's own session does."""
+        with translated(f"store {self._store}"):
+            return super().execute(fetch, sql, values)  # type: ignore[safe-super] # the session of a database comes next
 
     @abstractmethod
-    def close(self) -> bool:
-        """Close all connections, those in use once they are released; return whether all are closed."""
+    def has_table(self, name: str) -> bool:
+        """Return whether there is a table of this name."""
+
+    def schema_number(self) -> int:
+        """Return the number of the store's newest applied migration; 0 if there is none."""
+        if not self.has_table(TABLE):
+            return 0
+        newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
+        return int(self.rows(newest, self._store)[0][0])
+
+
+class BaseDatabase:
+    """The database of one store."""
+
+    def __init__(self, store: str, config: StoreConfig) -> None:
+        self.store = store
+        self.config = config
+        self.label: str = f"store {store}"
+
+    def refuse_read_only(self) -> None:
+        """Raise a `SetupError` if the settings let this host only read the store."""
+        if self.config.read_only:
+            raise SetupError(f"This host only reads the {self.label} (stores.read_only): use one that writes it.")

@@ -5,23 +5,33 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from plughost._files import make_folder
 from plughost.stores import _sqlite_files
-from plughost.stores._databases import AdminSession, Database
-from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translate
-from plughost.stores._sqlite_sessions import SQLiteSession, SQLiteSessions
+from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translated
+from plughost.stores._pool import Pool, WaitStatistics
+from plughost.stores._sessions import MAX_INTEGER, BaseAdminSession, BaseDatabase, Fetch, Mode, Session, check_values
+from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
     from plughost.stores._config import StoreConfig
 
+T = TypeVar("T")
 
-class SQLite(Database):
+_VERIFY_INTERVAL: Final = 1.0
+_CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
+
+
+class SQLite(BaseDatabase):
     """A store in a SQLite file."""
 
     def __init__(self, store: str, config: StoreConfig) -> None:
@@ -29,15 +39,16 @@ class SQLite(Database):
         assert config.path is not None
         self.path: Path = config.path
         # Not the database file itself: closing another descriptor of it would drop SQLite's locks.
-        self.lock_file = config.path.with_name(f"{config.path.name}.lock")
-        self.file = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
+        self.lock_file: Path = config.path.with_name(f"{config.path.name}.lock")
+        self.file: _sqlite_files.SQLiteFile = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
+        """Return what makes sessions, after checking the database; `Damaged` if it did not pass the check."""
         self.file.remember()
-        connect = partial(self.file.open, self.config.patience, for_pony=for_pony)
-        return SQLiteSessions(connect, self.file, self.config, self.label)
+        return SQLiteSessions(self, for_pony=for_pony)
 
     def check(self) -> None:
+        """Check the whole database, if it exists; raise a `StoreError` if it is not in order."""
         if self.exists():
             self.file.check_integrity("integrity_check")
         elif self.lock_file.exists() and not self.config.read_only:
@@ -49,45 +60,42 @@ class SQLite(Database):
                 raise Damaged(message) from error
 
     @contextmanager
-    def trial(self) -> Iterator[tuple[SQLiteAdminSession, SQLiteSessions]]:
+    def trial(self) -> Iterator[SQLiteAdminSession]:
+        """Open a session in which migrations can be tried without a trace."""
         # On a temporary copy, so that nobody waits for a trial.
-        unseen = _sqlite_files.SQLiteFile(self.store, self.path)
-        copied = SQLiteSessions(_sqlite_files.scratch, unseen, self.config, self.label)
-        with closing(_sqlite_files.scratch()) as scratch, closing(copied):
-            try:
-                if self.exists():
-                    _sqlite_files.copy_into(self.path, scratch)
-            except sqlite3.Error as error:
-                raise translate(error, self.label) or error from error
-            yield SQLiteAdminSession(scratch, self.store), copied
+        with SQLiteAdminSession(_sqlite_files.scratch(), self.store) as db:
+            if self.exists():
+                with translated(self.label):
+                    _sqlite_files.copy_into(self.path, db.connection)
+            yield db
 
     def exists(self) -> bool:
+        """Return whether the database, or a remnant of it, exists; never make one."""
         return self.file.exists() or self.file.is_lost
 
-    @contextmanager
-    def administer(self) -> Iterator[SQLiteAdminSession]:
-        with closing(self.connect()) as connection:
-            yield SQLiteAdminSession(connection, self.store)
+    def administer(self) -> SQLiteAdminSession:
+        """Open a session for administration, and make the database if it is missing."""
+        return SQLiteAdminSession(self.connect(), self.store)
 
     def connect(self) -> sqlite3.Connection:
         """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""
-        if self.file.was_opened and not self.exists():
-            self.file.verify()  # raises that it was deleted: no other file is made in its place
-        self.file.refuse_lost()
-        writes = not self.config.read_only
         try:
-            if writes:
-                _sqlite_files.create(self.path)
-            return self.file.open(max(self.config.patience, 30), writes=writes, may_be_new=True)
+            with translated(self.label):
+                self.file.create()
+                seconds = max(self.config.patience, 30)
+                return self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
-        except sqlite3.Error as error:
-            raise translate(error, self.label) or error from error
+
+    def claims(self) -> None:
+        """Return None: no other host can use it."""
 
     def shared_claim(self) -> AbstractContextManager[None]:
+        """Claim that a host serves the store, together with other hosts; `Busy` while it is purged."""
         return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
 
     def exclusive_claim(self) -> AbstractContextManager[None]:
+        """Exclude every host, for purging and restoring; `Busy` while a host serves the store."""
         self.refuse_read_only()
         refusal = f"A host serves the {self.label} ({self.path}): stop it first, or disable the plugin there."
         return self._claim(fcntl.LOCK_EX, refusal)
@@ -102,24 +110,154 @@ class SQLite(Database):
                 yield
                 return
             raise Unavailable(f"The lock file of the {self.label} cannot be opened: {error}") from error
-        try:
+        with os.fdopen(descriptor):
             try:
                 fcntl.flock(descriptor, lock | fcntl.LOCK_NB)
             except OSError as error:
                 raise Busy(refusal) from error
             yield
-        finally:
-            os.close(descriptor)
 
-    def erase(self, tables: Iterable[str]) -> None:
+    def erase(self, _tables: Iterable[str]) -> None:
+        """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
 
-class SQLiteAdminSession(AdminSession, SQLiteSession):
+class SQLiteSessions:
+    """Makes the sessions of one open store."""
+
+    def __init__(self, database: SQLite, *, for_pony: bool) -> None:
+        """Open nothing yet."""
+        config = database.config
+        self.label: str = database.label
+        connect = partial(database.file.open, config.patience, for_pony=for_pony)
+        self.writer: Writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
+        self.lock_waits: WaitStatistics = self.writer.slots.waits
+        self._open_reader = partial(connect, writes=False)
+        size, idle = config.pool_size, config.pool_idle
+        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
+        self.acquire: Callable[[float], sqlite3.Connection] = self.pool.acquire
+        self.release: Callable[[sqlite3.Connection], None] = self.pool.release
+        self._file, self._is_read_only = database.file, config.read_only
+        self._verify_at = 0.0
+        self._for_pony = for_pony
+
+    def session(self, mode: Mode, deadline: float) -> SQLiteSession:
+        """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
+        if mode is not Mode.READ:
+            return WriteSession(self, deadline) if mode is Mode.WRITE else SingleSession(self, deadline)
+        now = time.monotonic()
+        if now > self._verify_at:
+            self._file.verify()
+            self._verify_at = now + _VERIFY_INTERVAL
+        return ReadSession(self, deadline)
+
+    def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
+        """Check that the database is there and in order, and that it takes writes if `writes`."""
+        self._open_reader().close()
+        if writes and not self._is_read_only and not os.access(self._file.path, os.W_OK):
+            raise Unavailable(f"The file of the {self.label} is read-only")
+
+    def claim(self) -> None:
+        """Open a first connection for Pony, which prepares it slowly; `SQLite.shared_claim` holds the claim."""
+        if self._for_pony:
+            self.release(self.acquire(0.0))
+
+    def release_claim(self) -> None:
+        self.pool.disconnect()
+
+    def tablespace_clauses(self, _session: Session, _tables: Iterable[str]) -> Iterable[str]:
+        return ("",)
+
+    def exhausted_table(self) -> str | None:
+        """Return a table that has no id left, which SQLite reports as a full disk."""
+        with suppress(sqlite3.Error, StoreError), closing(self._open_reader()) as connection:
+            found = connection.execute("SELECT name FROM sqlite_sequence WHERE seq = ?", (MAX_INTEGER,)).fetchone()
+            return str(found[0]) if found else None
+        return None
+
+    def close(self) -> bool:
+        """Close all connections, those in use once they are released; return whether all are closed."""
+        self.pool.close()
+        self.writer.close()
+        return not self.pool.slots.in_use and not self.writer.slots.in_use
+
+
+def _is_clean(connection: sqlite3.Connection) -> bool:
+    return not connection.in_transaction
+
+
+class SQLiteSession(Session):
+    """A session on SQLite."""
+
+    __slots__ = ()
+
+    dialect: Literal["sqlite"] = "sqlite"
+    sessions: SQLiteSessions
+    _new_id = attrgetter("lastrowid")
+
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        connection = self._connection or self.connection
+        return fetch(connection.execute(sql, _convert(values)))
+
+
+class ReadSession(SQLiteSession):
+    """A session that only reads: each query sees what is committed by then. It waits for no writer."""
+
+    __slots__ = ()
+    writes = False
+
+
+class WriteSession(SQLiteSession):
+    """A transaction, which begins with its first statement."""
+
+    __slots__ = ()
+
+    def _acquire(self) -> Any:
+        return self.sessions.writer.begin(self._deadline)
+
+    def commit(self) -> None:
+        if self._detach() is not None:
+            self.sessions.writer.end(commit=True)
+
+    def undo(self) -> None:
+        if self._detach() is not None:
+            self.sessions.writer.end(commit=False)
+
+
+class SingleSession(SQLiteSession):
+    """A session of one statement, which is a transaction by itself."""
+
+    __slots__ = ()
+
+    def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
+        if self.ended:
+            self._refuse_second()
+        converted = _convert(values)
+        self.ended = True
+        return self.sessions.writer.single(self._deadline, lambda writer: fetch(writer.execute(sql, converted)))
+
+
+def _convert(values: tuple[object, ...]) -> tuple[Any, ...]:
+    """Return values in types that SQLite takes."""
+    check_values(values)
+    for value in values:
+        if value.__class__ in _CONVERTED_TYPES:
+            return tuple(map(_convert_value, values))
+    return values
+
+
+def _convert_value(value: object) -> Any:
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else value
+
+
+class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
     """A session for administration of a SQLite file."""
 
     def script(self, sql: str) -> None:
+        """Run statements that end in semicolons, without committing."""
         for statement in split_statements(sql):  # executescript would commit first
             self.rows(statement)
 
@@ -127,21 +265,32 @@ class SQLiteAdminSession(AdminSession, SQLiteSession):
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
 
     def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns; none without the table."""
         # In its SQL their case is all the same.
         return frozenset(name for (name,) in self.rows("SELECT lower(name) FROM pragma_table_xinfo(?)", table))
 
-    def size(self, tables: Iterable[str]) -> int:
+    def check_privileges(self, _tables: Iterable[str], *, writes: bool) -> None:
+        """Raise `Damaged` if the database's user lacks a privilege that the store needs; here is none."""
+
+    def size(self, _tables: Iterable[str]) -> int:
+        """Return how many bytes the store takes on disk."""
         path = self.rows("PRAGMA database_list")[0][2]
         return sum(file.stat().st_size for file in (Path(path), Path(f"{path}-wal")) if file.exists())
 
     def begin_transaction(self, *, shared: bool = False) -> None:
+        """Begin a transaction that holds the lock of the store's migrations, or the `shared` one of all stores.
+
+        Closing the connection rolls it back.
+        """
         self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
+        """Check the constraints that are deferred to the commit; raise a `StoreError` if one is broken."""
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             raise StoreError(f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}")
 
     def commit_transaction(self) -> None:
+        """Commit the transaction; if this raises a `StoreError`, nothing of it was kept."""
         if not self.connection.in_transaction:
             raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")

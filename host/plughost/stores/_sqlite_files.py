@@ -13,11 +13,10 @@ import sqlite3
 import sys
 import time
 from contextlib import closing, suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate
+from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate, translated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,8 +25,6 @@ QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 """Up to this size, in bytes, a file is checked when its store opens, which takes about a second on a slow disk."""
 
 _NO_SHARED_MEMORY: Final = frozenset({"SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN"})
-_IDENTITY: Final = attrgetter("st_dev", "st_ino")
-_IDENTITY_AND_MTIME: Final = attrgetter("st_dev", "st_ino", "st_mtime_ns")
 
 
 def create(path: Path) -> None:
@@ -63,7 +60,7 @@ def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = Fa
     return connection
 
 
-def scratch(*, writes: bool = True) -> sqlite3.Connection:
+def scratch() -> sqlite3.Connection:
     """Return a connection to a temporary database, which vanishes with it, even if the process is killed."""
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 
@@ -84,14 +81,6 @@ def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     source.backup(target, progress=refuse_lock)
 
 
-def _stat_fields(fields: attrgetter[tuple[int, ...]], path: str | Path) -> tuple[int, ...]:
-    """Return fields of a path's status; none if it is gone or out of reach."""
-    try:
-        return fields(os.stat(path))  # noqa: PTH116 - each write asks, and Path takes twice as long
-    except OSError:
-        return ()
-
-
 class SQLiteFile:
     """A store's file, which is never made again once it was opened.
 
@@ -99,21 +88,26 @@ class SQLiteFile:
     """
 
     def __init__(self, store: str, path: Path, *, read_only: bool = False) -> None:
-        self.path, self._read_only = path, read_only
+        self.path: Path = path
+        self._read_only = read_only
+        self._log = path.with_name(f"{path.name}-wal")
         self._name = f"The file of the store {store}"
-        self._identity: tuple[int, int] | None = None
-        self._log_identity: tuple[int, ...] | None = None  # the write-ahead log, while a connection writes
+        self._status: os.stat_result | None = None  # when it was last seen; None before it is opened
         self._parent = path.parent
-        self._folder: tuple[int, ...] = ()  # its status when the log was last seen there
+        self._parent_changed = 0  # when the log was last seen there
+        self._log_status: os.stat_result | None = None  # of the write-ahead log, while a connection writes
         self._log_descriptor = -1  # harmless: SQLite locks the database and its shared memory, but no log
         self._log_size = 0
-        self._size = self._mtime = 0
-        self._had_schema = self._is_immutable = False
+        self._is_immutable = False
 
-    @property
-    def was_opened(self) -> bool:
-        """Whether it was opened before."""
-        return self._identity is not None
+    def create(self) -> None:
+        """Make the file unless it is there; `Damaged` if it was deleted."""
+        if self._status is not None:
+            self._stat(self.path)
+            return
+        self.refuse_lost()
+        if not self._read_only:
+            create(self.path)
 
     def connect(self, timeout: float, *, for_pony: bool = False) -> sqlite3.Connection:
         """Return a connection, as the function `connect` does."""
@@ -126,8 +120,7 @@ class SQLiteFile:
         except sqlite3.Error as error:
             connection.close()
             # A folder that takes no files has no memory to share with writers, so there must be no writer.
-            has_log = self.path.with_name(f"{self.path.name}-wal").exists()
-            if getattr(error, "sqlite_errorname", "") not in _NO_SHARED_MEMORY or has_log:
+            if getattr(error, "sqlite_errorname", "") not in _NO_SHARED_MEMORY or self._log.exists():
                 raise
             self._is_immutable = True
             return connect(self.path, timeout, mode="ro&immutable=1", for_pony=for_pony)
@@ -138,15 +131,10 @@ class SQLiteFile:
     ) -> sqlite3.Connection:
         """Return a connection ready for operations, only to the remembered file unless it `may_be_new`."""
         verify = self.verify if not may_be_new else lambda: None
+        verify()  # before SQLite makes a missing log again
+        connection = self.connect(timeout, for_pony=for_pony)
         try:
-            connection = self.connect(timeout, for_pony=for_pony)
-        except sqlite3.Error:
-            verify()
-            raise
-        try:
-            if self.was_opened:
-                verify()  # before a check that would make a missing log again
-                self.check_header(connection)
+            self.check_header(connection)
             verify()
             if writes:
                 self._use_wal(connection, time.monotonic() + timeout)
@@ -173,23 +161,23 @@ class SQLiteFile:
 
     def remember(self) -> None:
         """Check the present file, and remember it as the store's."""
-        found = self._stat()
+        found = self._stat(self.path)
         self._is_immutable = False
-        if self.was_opened or found.st_size <= QUICK_CHECK_LIMIT:
+        if self._status is not None or found.st_size <= QUICK_CHECK_LIMIT:
             self.check_integrity()
-        self._identity, self._size, self._mtime = (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns
+        self._status = found
 
     def track_log(self) -> None:
         """Remember the write-ahead log that a new connection writes to."""
         self.forget_log()
-        self._folder = _stat_fields(_IDENTITY_AND_MTIME, self._parent)
-        self._log_identity = _stat_fields(_IDENTITY, f"{self.path}-wal")
-        with suppress(OSError):  # if it is gone already, its identity shows that
-            self._log_descriptor = os.open(f"{self.path}-wal", os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(OSError):  # it is gone already
+            self._parent_changed = self._parent.stat().st_mtime_ns
+            self._log_descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            self._log_status = os.fstat(self._log_descriptor)
 
     def forget_log(self) -> None:
         """Forget the log, which the last connection removes when it closes."""
-        self._log_identity, self._log_size = None, 0
+        self._log_status, self._log_size = None, 0
         if self._log_descriptor >= 0:
             os.close(self._log_descriptor)
             self._log_descriptor = -1
@@ -212,7 +200,7 @@ class SQLiteFile:
                     self.check_integrity()
                 except StoreError as error:
                     raise Damaged(
-                        f"{self._name} lost its log, {self.path.name}-wal: shortened while in use, with what it held"
+                        f"{self._name} lost its log, {self._log.name}: shortened while in use, with what it held"
                     ) from error
             self._log_size = size
 
@@ -222,35 +210,42 @@ class SQLiteFile:
         The folder's status changes if a file in it is removed or made. Asking for the log's own status would cost 5 %
         of all writes: Linux records the time of a file's next change more exactly once somebody has asked for it.
         """
-        if self._log_identity is None:
+        known = self._log_status
+        if known is None:
             return
-        folder = _stat_fields(_IDENTITY_AND_MTIME, self._parent)
-        if folder != self._folder:
-            if _stat_fields(_IDENTITY, f"{self.path}-wal") != self._log_identity:
-                raise Damaged(f"{self._name} lost its log, {self.path.name}-wal: deleted or replaced while in use")
-            self._folder = folder
+        changed = self._stat(self._parent).st_mtime_ns
+        if changed != self._parent_changed:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(self._log.stat(), known):
+                    self._parent_changed = changed
+                    return
+            raise Damaged(f"{self._name} lost its log, {self._log.name}: deleted or replaced while in use")
 
     def _verify_file(self) -> None:
         """Check that the file is still there, and neither another nor a shorter one."""
-        if self._identity is None:
+        known = self._status
+        if known is None:
             return
-        found = self._stat()
-        if (found.st_dev, found.st_ino) != self._identity or (self._is_immutable and found.st_mtime_ns != self._mtime):
+        found = self._stat(self.path)
+        is_same = found.st_ino == known.st_ino and found.st_dev == known.st_dev
+        if not is_same or (self._is_immutable and found.st_mtime_ns != known.st_mtime_ns):
             raise Damaged(f"{self._name} was replaced by another file while it was in use")
-        if found.st_size < self._size:  # VACUUM may have shortened it
+        if found.st_size < known.st_size:  # VACUUM may have shortened it
             self.check_integrity()
-        self._size = found.st_size
+            if not found.st_size:
+                raise Damaged(f"{self._name} is empty, and was not")
+        self._status = found
 
     @property
     def is_lost(self) -> bool:
         """Whether it was deleted before it was opened here: only then is there a log without its file."""
         # Check the log first, since another process makes it last.
-        return not self.was_opened and bool(_stat_fields(_IDENTITY, f"{self.path}-wal")) and not self.exists()
+        return self._status is None and self._log.exists() and not self.exists()
 
     def refuse_lost(self) -> None:
         """Refuse to start empty in the place of a file that was deleted."""
         if self.is_lost:
-            what = f"{self.path} was deleted, and not its log, {self.path.name}-wal"
+            what = f"{self.path} was deleted, and not its log, {self._log.name}"
             raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
 
     def exists(self) -> bool:
@@ -260,9 +255,9 @@ class SQLiteFile:
         except OSError as error:
             raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error
 
-    def _stat(self) -> os.stat_result:
+    def _stat(self, path: Path) -> os.stat_result:
         try:
-            return os.stat(self.path)  # noqa: PTH116 - each write asks, and Path takes twice as long
+            return os.stat(path)  # noqa: PTH116 - each write asks, and Path takes twice as long
         except FileNotFoundError as error:
             raise Damaged(f"{self._name} was deleted: put it or a backup back") from error
         except OSError as error:
@@ -270,32 +265,25 @@ class SQLiteFile:
 
     def check_integrity(self, check: str = "quick_check") -> None:
         """Check the whole file by SQLite's `quick_check`, or by `integrity_check`, which also compares indexes."""
-        try:
-            with closing(self.connect(30)) as connection:
-                self.check_header(connection)
-                found = one_line("\n".join(str(fault) for (fault,) in connection.execute(f"PRAGMA {check}(3)")))
-        except sqlite3.Error as error:
-            raise translate(error, self._name) or error from error
+        with translated(self._name), closing(self.connect(30)) as connection:
+            self.check_header(connection)
+            found = one_line("\n".join(str(fault) for (fault,) in connection.execute(f"PRAGMA {check}(3)")))
         if found != "ok":
             raise Damaged(f"{self._name} is damaged: {found}")
 
     def checkpoint_if_replaced(self, connection: sqlite3.Connection) -> None:
         """If another file took this one's place, move the rest of the write-ahead log to the file it belongs to."""
-        with suppress(sqlite3.Error, Damaged):
-            try:
-                self.verify()
-            except Damaged:
+        try:
+            self.verify()
+        except StoreError:
+            with suppress(sqlite3.Error):
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def check_header(self, connection: sqlite3.Connection) -> None:
-        """Check that a connection leads to a database, and not to an empty one in its place."""
+        """Check that a connection leads to a database."""
         try:
-            (version,) = connection.execute("PRAGMA schema_version").fetchone()
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.Error as error:
             found = translate(error, self._name) or error
             # Random bytes in a header may ask for an unknown encoding or format.
             raise Damaged(str(found)) if type(found) is StoreError else found from error
-        if version == 0 and self._had_schema:
-            raise Damaged(f"{self._name} is empty, and was not")
-        self._had_schema = self._had_schema or version > 0

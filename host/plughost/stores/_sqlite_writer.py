@@ -45,7 +45,7 @@ class Writer:
         self, connect: Callable[[], sqlite3.Connection], file: SQLiteFile, patience: float, label: str
     ) -> None:
         """Open nothing yet; after each commit, the file is verified before anything is acknowledged."""
-        self.slots = FairSemaphore(1, f"The {label} is busy: other writers held it for {patience:g} s.")
+        self.slots: FairSemaphore = FairSemaphore(1, f"The {label} is busy: other writers held it for {patience:g} s.")
         self._connect, self._file, self._patience, self._label = connect, file, patience, label
         self._closed = False
         self._connection: sqlite3.Connection | None = None

@@ -17,7 +17,6 @@ from plughost.stores._errors import (
     Damaged,
     Exhausted,
     Forbidden,
-    MisusedStore,
     OutcomeUnknown,
     Overran,
     ReadOnly,
@@ -28,8 +27,8 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._gate import Gate
-from plughost.stores._migrations import Migration, MigrationTarget, read_migrations
-from plughost.stores._opening import Opening, try_opening
+from plughost.stores._migrations import Migration, MigrationTarget
+from plughost.stores._opening import StoreHandle, try_opening
 from plughost.stores._pool import current_operation
 from plughost.stores._sessions import Mode
 
@@ -81,13 +80,9 @@ class OpenStore(Generic[E]):
         self._label = database.label
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
-        self._prepared = True
-        self._opening: Opening | None = None
-        self._closed = False
-        self._logger = logger.bind(store=declared.name, plugin=plugin)
-        self._availability = Availability(
-            database, lambda: Opening(self._target).commit(), self._check_usable, self._logger, declared.tables
-        )
+        self._uncommitted: StoreHandle | None = None
+        self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
+        self._availability = Availability(self._target, self._gate)
 
     @property
     def name(self) -> str:
@@ -102,7 +97,7 @@ class OpenStore(Generic[E]):
     @property
     def state(self) -> Literal["open", "unavailable", "closed"]:
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
-        if self._closed:
+        if isinstance(self._gate.refusal, Unavailable):
             return "closed"
         return "open" if self._availability.handle is not None and self._availability.problem is None else "unavailable"
 
@@ -131,16 +126,12 @@ class OpenStore(Generic[E]):
     @cached_property
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations, read once: an upgrade in place replaces the files."""
-        return read_migrations(self.declared, self.database.config.dialect)
+        return self._target.migrations
 
     @property
     def identity(self) -> tuple[object, ...]:
         """What must be equal for one store to go on in place of another."""
         return self.plugin, self.declared, self.database.config, self.migrations
-
-    @property
-    def _target(self) -> MigrationTarget:
-        return MigrationTarget(self.declared, self.plugin, self.database, self.migrations, self._logger)
 
     def migrate(self, older: OpenStore[Any] | None = None) -> None:
         """Migrate the store, unseen by others until `open` commits that or `close` rolls it back.
@@ -153,11 +144,9 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.drain()
-            self._prepared = False
-            self._opening = Opening(self._target, older=older, rehearse=True)
+            self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
         except (Unavailable, Busy) as error:
-            if not self._prepared:
-                self._availability.record_open_failure(error)
+            self._availability.record_open_failure(error)
             raise
         finally:
             self._gate.end()
@@ -168,16 +157,16 @@ class OpenStore(Generic[E]):
         Raises:
             StoreError: The commit failed, and nothing was kept. Operations try again.
         """
-        opening, self._opening = self._opening, None
+        handle, self._uncommitted = self._uncommitted, None
         try:
-            if opening is not None:
-                self._availability.handle = opening.commit()
-            return opening is not None and opening.has_migrations
+            was_migrated = handle is not None and handle.commit()
+            self._availability.handle = handle
         except StoreError as error:
             self._availability.record_open_failure(error)
             raise
         finally:
-            self._gate.open()
+            self._gate.refusal = None
+        return was_migrated
 
     def try_migrations(self) -> tuple[str, ...]:
         """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
@@ -195,21 +184,21 @@ class OpenStore(Generic[E]):
             self._availability.close()
             yield
         finally:
-            if not self._closed:
+            if self.state != "closed":
+                self._gate.refusal = None
                 with suppress(StoreError):  # it goes on, and claims that a host serves it
                     self._availability.ensure_open(time.monotonic())
-            self._gate.open()
 
     def close(self) -> None:
         """Close the connections for good; operations that still run keep theirs until they end."""
-        self._closed = True
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            opening.roll_back()
+        closed = f"The {self._label} is closed: another version of its plugin serves, or none."
+        self._gate.refusal = Unavailable(closed)
+        handle, self._uncommitted = self._uncommitted, None
+        if handle is not None:
+            handle.close()
         self._availability.close()
         if self.claims is not None:
             self.claims.close()
-        self._gate.open()
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation that only reads. Each query sees what is committed by then; on SQLite, no writer delays it.
@@ -363,7 +352,7 @@ class OpenStore(Generic[E]):
             raise error
         if type(found) in {StoreError, Forbidden}:
             # A closed store was replaced by one of newer code, which may have migrated it.
-            found = Unavailable(str(found)) if self._closed else self._availability.explain(found)
+            found = Unavailable(str(found)) if self.state == "closed" else self._availability.explain(found)
         elif type(found) is Unavailable and self.state == "open":
             found = self._availability.record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
@@ -385,13 +374,3 @@ class OpenStore(Generic[E]):
             self._raise_final(self._classify(error, Mode.PROBE), error)
         finally:
             self._gate.end()
-
-    def _check_usable(self) -> None:
-        """Raise if the store may not be opened yet, or not any more."""
-        if self._prepared:
-            raise MisusedStore(
-                f"The {self._label} is not open yet: stores open after the hooks that build the host. "
-                "Use it in started, or when a request comes."
-            )
-        if self._closed:
-            raise Unavailable(f"The {self._label} is closed: another version of its plugin serves, or none.")
