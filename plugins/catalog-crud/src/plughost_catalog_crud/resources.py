@@ -24,7 +24,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
@@ -52,7 +51,6 @@ class Count:
     """The resource of the number of products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
@@ -66,7 +64,6 @@ class OneProduct:
     """The resource of one product."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, product_id: int) -> None:

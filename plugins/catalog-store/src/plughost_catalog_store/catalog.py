@@ -37,7 +37,6 @@ class Catalog:
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store `catalog`."""
         self._store = store
 
     # By SKU.

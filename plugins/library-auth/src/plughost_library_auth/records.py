@@ -55,7 +55,6 @@ class Records:
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store `library-auth`."""
         self._store = store
 
     def find(self, email: str) -> tuple[User | None, int]:

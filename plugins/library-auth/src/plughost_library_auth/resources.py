@@ -179,7 +179,6 @@ class Service:
     """Describes the service to those who reach it over TLS."""
 
     def __init__(self, prefix: str) -> None:
-        """Take the prefix of the service."""
         self._prefix = prefix
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -208,7 +207,6 @@ class Discovery:
     """Shows the issuer of tokens and the URL of its keys."""
 
     def __init__(self, issuer: str | None) -> None:
-        """Take the setting `issuer`."""
         self._issuer = issuer
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -228,7 +226,6 @@ class PublicKeys:
     """Shows the keys that verify tokens."""
 
     def __init__(self, keys: KeyRing) -> None:
-        """Take the signing keys."""
         self._keys = keys
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:

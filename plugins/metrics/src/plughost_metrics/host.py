@@ -35,7 +35,6 @@ class HostState(Collector):
     """The state of a host at the moment of a scrape."""
 
     def __init__(self, host: HostView) -> None:
-        """Take the host."""
         self._host = host
 
     def collect(self) -> Iterator[Metric]:

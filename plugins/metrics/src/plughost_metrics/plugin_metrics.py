@@ -19,7 +19,6 @@ class PluginMetrics(Collector):
     """The metrics that active plugins declare, with the plugin's name in the metric's name and as a label."""
 
     def __init__(self, host: HostView) -> None:
-        """Enable the plugins' metrics."""
         self._host = host
         _ = host.metrics  # the first access starts the counting
 

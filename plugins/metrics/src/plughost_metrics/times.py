@@ -56,7 +56,6 @@ class Times:
     """
 
     def __init__(self, state: HistogramState, name: str, about: str, labels: Sequence[str]) -> None:
-        """Continue from the kept state."""
         self._lock, self._cells = state.lock, state.cells
         self._family_arguments = name, about, None, None, labels
 
@@ -87,7 +86,6 @@ class StoreTimes(Collector):
     """
 
     def __init__(self, context: PluginContext[Any]) -> None:
-        """Continue from the kept state."""
         operations, waits = "plughost_store_operation_seconds", "plughost_store_wait_seconds"
         self._operations = Times(
             HistogramState.of_host(context, operations),

@@ -24,7 +24,6 @@ class OpenTelemetryPlugin:
     """The plugin, with one instance for each host. Without an endpoint or the agent, requests don't pass through it."""
 
     def __init__(self) -> None:
-        """Trace nothing yet."""
         self._requests: Requests | None = None
         self._provider: TracerProvider | None = None
         self._process_provider: TracerProvider | None = None

@@ -93,7 +93,6 @@ class Profiles:
     """The profiles of all users."""
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store."""
         self._store = store
 
     def get(self, owner: str, initial: Profile) -> Profile:
