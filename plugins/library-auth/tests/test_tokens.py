@@ -53,7 +53,7 @@ def sign(keys: KeyRing) -> Callable[..., str]:
         claims = {name: value for name, value in {**good, **changes}.items() if value != "absent"}
         key = keys.signing_key()
         payload = json.dumps(claims).encode()
-        return jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid, **header})
+        return jwt.PyJWS().encode(payload, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid, **header})
 
     return sign
 
@@ -181,7 +181,7 @@ def test_a_huge_token_is_not_decoded(tokens: Tokens, sign: Callable[..., str]) -
 def test_a_signed_payload_that_is_no_object_is_refused(tokens: Tokens, keys: KeyRing, payload: bytes) -> None:
     """Only a signed JSON object is a set of claims."""
     key = keys.signing_key()
-    token = jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid})
+    token = jwt.PyJWS().encode(payload, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid})
     with pytest.raises(InvalidToken):
         tokens.verify(token)
 

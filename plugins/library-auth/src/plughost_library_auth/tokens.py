@@ -86,7 +86,7 @@ class Tokens:
         }
         if self._audience is not None:
             claims |= {"aud": self._audience, "client_id": _CLIENT}  # RFC 9068, 2.2 requires both
-        return jwt.encode(claims, key.private, algorithm=key.algorithm, headers={"kid": key.kid, "typ": _TYPE})
+        return jwt.encode(claims, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid, "typ": _TYPE})
 
     def verify(self, token: str) -> Claims:
         """Verify a token's signature and claims, and return the claims.
