@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
@@ -15,8 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from plughost import Counter, Gauge, Histogram, Operation, PluginContext, RequestKind, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
-from plughost_metrics.requests import RequestTimes
-from plughost_metrics.times import HistogramState
+from plughost_metrics.times import RequestTimes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,8 +233,10 @@ def test_a_request_that_middleware_answered_is_counted() -> None:
 def test_a_bucket_includes_its_bound() -> None:
     """Buckets are cumulative; the last one contains all values, and the sum is right."""
     kind = RequestKind("shop", "/items", "GET", 200)
-    with _host(Shop()) as host:
-        times = RequestTimes(HistogramState(threading.Lock(), {}), host.host.view)
+    shop = Shop()
+    with _host(shop):
+        assert shop.context is not None
+        times = RequestTimes(shop.context)
         times.observe({kind: [0.3, 0.001, 0.0011]})
         times.observe({kind: [20.0]})
         samples = next(iter(times.collect())).samples
