@@ -55,22 +55,19 @@ class KeyFile:
                 content = file.read()
             keys = _KEYS.validate_json(content)
             if not keys or keys[-1].retired is not None:
-                msg = "no key signs"
-                raise ValueError(msg)
+                raise ValueError("no key signs")
         except OSError as error:
-            msg = f"cannot read the signing keys {path}: {error.strerror}"
-            raise KeyFileError(msg) from error
+            raise KeyFileError(f"cannot read the signing keys {path}: {error.strerror}") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
             reason = (
                 error.errors()[0]["msg"].removeprefix("Value error, ")
                 if isinstance(error, ValidationError)
                 else str(error)
             )
-            msg = (
+            raise KeyFileError(
                 f"the signing keys {path} are damaged ({reason}): put the file back from a backup, or delete it to"
                 " have a new key made, which logs everybody out"
-            )
-            raise KeyFileError(msg) from error
+            ) from error
         return cls(keys, stamp)
 
     @property

@@ -57,8 +57,7 @@ class SigningKey(BaseModel):
     @model_validator(mode="after")
     def _check_algorithm(self) -> Self:
         if not _matches_algorithm(self.private_key, self.algorithm):
-            msg = f"key {self.kid} is not one for {self.algorithm}"
-            raise ValueError(msg)
+            raise ValueError(f"key {self.kid} is not one for {self.algorithm}")
         return self
 
     @classmethod

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import falcon
 from pydantic import BaseModel, Field
@@ -70,28 +71,18 @@ class Metadata(BaseModel):
     claims_supported: list[str] = ["iss", "sub", "roles", "iat", "nbf", "exp", "jti"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Login:
     """Exchanges credentials for a token, and revokes tokens."""
 
-    secret = True
+    secret: ClassVar = True
 
-    def __init__(
-        self,
-        *,
-        users: UserStore,
-        tokens: Tokens,
-        throttle: LoginThrottle,
-        records: Records,
-        revocations: Revocations,
-        context: PluginContext[Any],
-    ) -> None:
-        """Take the users, the token issuer, the throttle, the stores, and the context that reports logins."""
-        self._users = users
-        self._tokens = tokens
-        self._throttle = throttle
-        self._records = records
-        self._revocations = revocations
-        self._context = context
+    users: UserStore
+    tokens: Tokens
+    throttle: LoginThrottle
+    records: Records
+    revocations: Revocations
+    context: PluginContext[Any]
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return a token as plain text, whatever `Accept` says."""
@@ -100,16 +91,16 @@ class Login:
             raise login_refused()
         email, password = credentials
         address = req.remote_addr
-        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
+        self._refuse_throttled(self.throttle.seconds_to_wait(email, address), req, email)
         user = self._verify(email, password, req)
         if user is None:
-            self._refuse_throttled(self._throttle.record_failure(email, address), req, email)
+            self._refuse_throttled(self.throttle.record_failure(email, address), req, email)
             self._report("refused", req, email)
             raise login_refused()
         # Concurrent guesses may have used up the limit meanwhile. Then even the right password is refused.
-        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
+        self._refuse_throttled(self.throttle.seconds_to_wait(email, address), req, email)
         self._record_login(user, address)
-        resp.text = self._tokens.issue(user.email, [user.role], service_url(req))
+        resp.text = self.tokens.issue(user.email, [user.role], service_url(req))
         resp.content_type = "text/plain"
         resp.set_headers(NO_STORE)
         self._report("ok", req, user.email)
@@ -117,20 +108,20 @@ class Login:
     def on_delete(self, req: Request, resp: falcon.Response) -> None:
         """Revoke the request's token."""
         bearer = bearer_principal(req)
-        self._revocations.revoke(bearer.token_id, int(bearer.expires.timestamp()))
-        self._context.emit("revocation")
-        self._context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token_id)
+        self.revocations.revoke(bearer.token_id, int(bearer.expires.timestamp()))
+        self.context.emit("revocation")
+        self.context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token_id)
         resp.status = falcon.HTTP_204
         resp.set_headers(NO_STORE)
 
     def _report(self, outcome: str, req: Request, email: str) -> None:
         # The audit trail has a pseudonym, never the name: people type passwords into the wrong field.
-        self._context.audit("login", outcome, who=email, req=req)
-        self._context.emit("login", outcome=outcome)
+        self.context.audit("login", outcome, who=email, req=req)
+        self.context.emit("login", outcome=outcome)
 
     def _verify(self, email: str, password: str, req: Request) -> User | None:
         try:
-            return self._users.verify(email, password)
+            return self.users.verify(email, password)
         except TooBusy:
             self._report("busy", req, email)
             raise falcon.HTTPServiceUnavailable(
@@ -140,16 +131,16 @@ class Login:
                 headers=NO_STORE,
             ) from None
         except StoreError:
-            self._refuse_throttled(self._throttle.record_failure(email, req.remote_addr), req, email)
+            self._refuse_throttled(self.throttle.record_failure(email, req.remote_addr), req, email)
             self._report("undecided", req, email)
             raise
 
     def _record_login(self, user: User, address: str) -> None:
         """Record the time and address of a login. A failure must not block a user of the settings."""
         try:
-            self._records.record_login(user.email, network_of(address))
+            self.records.record_login(user.email, network_of(address))
         except StoreError as error:
-            self._context.logger.warning("a login was not kept", reason=str(error))
+            self.context.logger.warning("a login was not kept", reason=str(error))
 
     def _refuse_throttled(self, seconds: int, req: Request, email: str) -> None:
         if seconds:
