@@ -62,7 +62,7 @@ def test_a_token_contains_user_and_expiry(tokens: Tokens) -> None:
     """Verifying a fresh token returns its user, roles and end, in UTC."""
     before = int(time.time())
     claims = tokens.verify(tokens.issue("user@example.org", ["user"]))
-    assert (claims.name, claims.roles) == ("user@example.org", {"user"})
+    assert (claims.name, claims.roles) == ("user@example.org", frozenset({"user"}))
     assert claims.expires.tzinfo is UTC
     assert before + 900 <= claims.expires.timestamp() <= time.time() + 900
 

@@ -74,7 +74,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
         Route("/setup/login", login, {"GET": operations.LOGIN, "DELETE": operations.LOGOUT}),
         Route("/setup/secured", Secured(), {"GET": operations.SECURED}),
         Route("/setup/secured/admin", Secured(), {"GET": operations.ADMIN}),
-        Route("/libraryAuthentification", Service(PREFIX), {"GET": operations.SERVICE}),
+        Route("/libraryAuthentification", Service(), {"GET": operations.SERVICE}),
         Route("/.well-known/openid-configuration", Discovery(settings.issuer), {"GET": operations.METADATA}),
         Route("/.well-known/jwks.json", PublicKeys(keys), {"GET": operations.PUBLIC_KEYS}),
     )

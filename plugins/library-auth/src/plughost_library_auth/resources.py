@@ -12,7 +12,14 @@ from pydantic import BaseModel, Field
 from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
 from plughost.stores import StoreError
-from plughost_library_auth.access import NO_STORE, basic_credentials, bearer_principal, login_refused, service_url
+from plughost_library_auth.access import (
+    NO_STORE,
+    PREFIX,
+    basic_credentials,
+    bearer_principal,
+    login_refused,
+    service_url,
+)
 from plughost_library_auth.concurrency import TooBusy
 
 if TYPE_CHECKING:
@@ -161,16 +168,12 @@ class Secured:
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the claims of the token."""
         bearer = bearer_principal(req)
-        identity = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
-        resp.media = identity.model_dump(mode="json")
+        resp.media = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
         resp.set_headers(NO_STORE)
 
 
 class Service:
     """Describes the service to those who reach it over TLS."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the URLs of all resources. Plain HTTP is redirected to HTTPS if the site has such a listener."""
@@ -182,8 +185,8 @@ class Service:
                 resp.text = "This resource is on the secure port."
                 resp.content_type = "text/plain"
                 return
-        base = f"{req.prefix}{self._prefix}"
-        info = ServiceInfo(
+        base = f"{req.prefix}{PREFIX}"
+        resp.media = ServiceInfo(
             scheme="https" if req.scheme == "https" else "http",
             httpVersion=_http_version(req),
             login=f"{base}/setup/login",
@@ -191,7 +194,6 @@ class Service:
             admin=f"{base}/setup/secured/admin",
             jwks=f"{base}/.well-known/jwks.json",
         )
-        resp.media = info.model_dump(mode="json")
 
 
 class Discovery:
@@ -206,10 +208,8 @@ class Discovery:
         issuer = self._issuer or base
         if issuer.startswith(("https://", "http://")):
             base = issuer.rstrip("/")
-        metadata = Metadata(
-            issuer=issuer, jwks_uri=f"{base}/.well-known/jwks.json", token_endpoint=f"{base}/setup/login"
-        )
-        resp.media = metadata.model_dump(mode="json")
+        keys = f"{base}/.well-known/jwks.json"
+        resp.media = Metadata(issuer=issuer, jwks_uri=keys, token_endpoint=f"{base}/setup/login")
         resp.set_header("Cache-Control", "public, max-age=300")
 
 
@@ -221,7 +221,7 @@ class PublicKeys:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the JWK Set. A client reads it again when it gets a token with an unknown key."""
-        resp.media = KeySet(keys=[key.jwk() for key in self._keys.public_keys()]).model_dump(mode="json")
+        resp.media = KeySet(keys=[key.jwk() for key in self._keys.public_keys()])
         resp.set_header("Cache-Control", "public, max-age=300")
 
 

@@ -51,9 +51,6 @@ class UserStore:
         self._semaphore = semaphore or FairSemaphore(max(1, min(_cores() - 1, _MAX_CONCURRENT_CHECKS)))
         self._records = records
 
-    def __len__(self) -> int:
-        return len(self._users)
-
     def verify(self, email: str, password: str) -> User | None:
         """Return the user with this e-mail address and password, or None.
 

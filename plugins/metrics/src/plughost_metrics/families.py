@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from plughost import HostView, MetricView
 
 Labels = tuple[str, ...]
+L = TypeVar("L", bound=Labels)
 
 
-def counter(name: str, about: str, labels: Labels, series: Mapping[Labels, float]) -> Metric:
+def counter(name: str, about: str, labels: Labels, series: Mapping[L, float]) -> Metric:
     """Return a counter with a number for each combination of labels."""
     return _filled(CounterMetricFamily(name, about, labels=labels), series)
 
 
-def gauge(name: str, about: str, labels: Labels, series: Mapping[Labels, float]) -> Metric:
+def gauge(name: str, about: str, labels: Labels, series: Mapping[L, float]) -> Metric:
     """Return a gauge with a number for each combination of labels."""
     return _filled(GaugeMetricFamily(name, about, labels=labels), series)
 
@@ -39,7 +40,7 @@ def histogram(
     return family
 
 
-def _filled(family: CounterMetricFamily | GaugeMetricFamily, series: Mapping[Labels, float]) -> Metric:
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, series: Mapping[L, float]) -> Metric:
     for values, number in series.items():
         family.add_metric(values, number)
     return family
