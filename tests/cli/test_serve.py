@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.host.plugins import is_running, wait_until
+from tests.host.plugins import is_running
+from tests.waiting import wait_until
 
 from plughost._runtime.control import send_command, socket_path
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
-from tests.host.plugins import wait_until
+from tests.waiting import wait_until
 
 from plughost.testing import running_host
 
