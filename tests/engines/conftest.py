@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 import pytest
 from tests.engines.dispatching import QUEUE, THREADS, PlainApplication
+from tests.lanes import LANES, Lane
 from tests.waiting import wait_until
 
 from plughost._api.host import Listener
@@ -31,27 +32,6 @@ if TYPE_CHECKING:
 Environ = dict[str, Any]
 WaitUntil = Callable[[Callable[[], Any]], None]
 Exchange = Callable[[socket.socket, bytes], tuple[http.client.HTTPResponse, bytes]]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One way to reach an application: an engine, a scheme and a protocol version."""
-
-    engine: Literal["waitress", "granian"]
-    scheme: Literal["http", "https"]
-    http2: bool = False
-
-    def __str__(self) -> str:
-        """Return the lane's name in test ids."""
-        return f"{self.engine}-{self.scheme}-{2 if self.http2 else 1}"
-
-
-LANES = (
-    Lane("waitress", "http"),
-    Lane("granian", "http"),
-    Lane("granian", "https"),
-    Lane("granian", "https", http2=True),
-)
 
 
 def tokio_workers() -> set[str]:

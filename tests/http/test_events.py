@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.http.table import Lane, route
+from tests.http.table import route
 from tests.waiting import wait_until
 
 from plughost import Observer, RouteGroup, hookimpl
@@ -18,6 +18,7 @@ from plughost.testing import RunningHost, plugin_distribution, running_host
 if TYPE_CHECKING:
     import falcon
     import httpx
+    from tests.lanes import Lane
 
     from plughost import PluginContext, RequestRecord
 
