@@ -1,21 +1,17 @@
-"""Shared by all suites of the host and the plugins: which distributions are installed, and which services run."""
+"""Shared by all suites of the host and the plugins: which distributions are installed, and which tests run."""
 
 from __future__ import annotations
 
 import os
 import re
-import socket
 from contextlib import suppress
 from importlib.metadata import distributions, requires
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
-POSTGRESQL: Final = ("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
 ALL: Final = bool(os.environ.get("PLUGHOST_TEST_ALL"))
-REDIS: Final = ("PLUGHOST_TEST_REDIS", "redis://127.0.0.1:6379/0")
 
 
 def _installed() -> set[str]:
@@ -68,27 +64,3 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     files = [file for path in session.config.args for file in Path(path.split("::")[0]).rglob("test_*.py")]
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and not files:
         session.exitstatus = pytest.ExitCode.OK
-
-
-def _address_of(service: tuple[str, str]) -> str:
-    """Return the service's URL, or skip the test where nothing answers there."""
-    variable, default = service
-    url = os.environ.get(variable, default)
-    parts = urlsplit(url)
-    try:
-        socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 0), timeout=5).close()
-    except OSError as error:
-        pytest.skip(f"nothing answers at {parts.hostname}:{parts.port} ({error}); {variable} names another server")
-    return url
-
-
-@pytest.fixture(scope="session")
-def postgresql_url() -> str:
-    """The URL of a PostgreSQL server on which tests may make databases of their own."""
-    return _address_of(POSTGRESQL)
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> str:
-    """The URL of a Redis server in which tests may keep keys of their own."""
-    return _address_of(REDIS)

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import jwt
-from bench.database import Database, Engine, Postgres
+from bench.database import Database, Engine, drop_database, make_database
 from bench.load import LANES, Lane, LoadError, require_tools
-from bench.measure import DifferentError, Effort, compare_answers, measure
+from bench.measure import DifferentError, compare_answers, measure
 from bench.postgresql import postgresql
 from bench.reloads import watch_reloads
 from bench.report import Report
@@ -105,7 +105,7 @@ def run(rows: Sequence[Row], kinds: Sequence[Kind], lanes: Sequence[Lane], round
                 compare_answers(wanted, servers)
                 for row, lane in product(sorted(wanted, key=lambda each: each.method), ways):
                     able = [each for each in servers if is_measured(each.kind, row, lane)]
-                    result = measure(row, lane, able, Effort(rounds, seconds, folder.path))
+                    result = measure(row, lane, able, rounds=rounds, seconds=seconds, folder=folder.path)
                     print("\n".join(report.details(result)), flush=True)
                     report.results.append(result)
                 report.record_start(servers)
@@ -136,12 +136,13 @@ def running(
     """Start servers, each with its own database, and stop them at the end."""
     with ExitStack() as stack:
         if engine == "postgresql":
-            postgres = Postgres(stack.enter_context(postgresql()))
-            stack.callback(postgres.drop)
+            url = stack.enter_context(postgresql())
         servers = []
         for kind in (each for each in kinds if scheme in each.schemes):
             if engine == "postgresql":
-                database = Database(engine, postgres.make(kind.name))
+                name = f"plughost_bench_{kind.name}".replace("-", "_")
+                database = Database(engine, make_database(url, name))
+                stack.callback(drop_database, url, name)
             else:
                 stores = f"{kind.name}-{scheme}-{engine}/data/stores"
                 database = Database(

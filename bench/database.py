@@ -99,37 +99,25 @@ class Database:
             database.commit()
 
 
-class Postgres:
-    """A PostgreSQL server, and the databases that were made on it for a run."""
+def make_database(url: str, name: str) -> str:
+    """Make a PostgreSQL database, and return its URL.
 
-    def __init__(self, url: str) -> None:
-        """Take the URL of a database on it, whose user may create others."""
-        self._url = url
-        self._made: list[str] = []
+    Args:
+        url: Of a database on the same server, whose user may create others.
+        name: Its name.
+    """
+    drop_database(url, name)
+    _execute(url, f'CREATE DATABASE "{name}"')
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
 
-    def make(self, name: str) -> str:
-        """Make a database, and return its URL."""
-        name = f"plughost_bench_{name}".replace("-", "_")
-        self._execute(f'DROP DATABASE IF EXISTS "{name}"', f'CREATE DATABASE "{name}"')
-        self._made.append(name)
-        return urlsplit(self._url)._replace(path=f"/{name}").geturl()
 
-    def drop(self) -> None:
-        """Drop what was made."""
-        self._execute(*(f'DROP DATABASE IF EXISTS "{name}"' for name in self._made))
+def drop_database(url: str, name: str) -> None:
+    """Drop a database that `make_database` made."""
+    _execute(url, f'DROP DATABASE IF EXISTS "{name}"')
 
-    def version(self) -> str:
-        """Return its version.
 
-        Raises:
-            psycopg2.OperationalError: It can't be reached.
-        """
-        with closing(psycopg2.connect(self._url)) as connection:
-            return str(connection.server_version // 10000)
-
-    def _execute(self, *statements: str) -> None:
-        with closing(psycopg2.connect(self._url)) as connection:
-            connection.autocommit = True
-            with connection.cursor() as cursor:
-                for statement in statements:
-                    cursor.execute(statement)
+def _execute(url: str, statement: str) -> None:
+    with closing(psycopg2.connect(url)) as connection:
+        connection.autocommit = True
+        with connection.cursor() as cursor:
+            cursor.execute(statement)

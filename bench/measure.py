@@ -41,21 +41,6 @@ class DifferentError(Exception):
     """Two servers don't give the same answer."""
 
 
-@dataclass(frozen=True)
-class Effort:
-    """How thorough a measurement is.
-
-    Attributes:
-        rounds: The number of rounds; the median counts.
-        seconds: The duration of each burst.
-        folder: A folder on the measured disk.
-    """
-
-    rounds: int
-    seconds: float
-    folder: Path
-
-
 @dataclass
 class Measured:
     """The measurements of a row on one lane.
@@ -95,28 +80,37 @@ class Measured:
         return statistics.median(two.cpu / one.cpu for one, two in pairs)
 
 
-def measure(row: Row, lane: Lane, servers: Sequence[Server], effort: Effort) -> Measured:
-    """Load servers in turns. The first round is a warm-up, and is not counted."""
+def measure(row: Row, lane: Lane, servers: Sequence[Server], *, rounds: int, seconds: float, folder: Path) -> Measured:
+    """Load servers in turns. The first round is a warm-up, and is not counted.
+
+    Args:
+        row: What is measured.
+        lane: The lane.
+        servers: The servers.
+        rounds: The number of rounds that count.
+        seconds: The duration of each burst.
+        folder: A folder on the measured disk.
+    """
     result = Measured(row.name, lane)
     for server in servers:
         server.database.fill(row.products)
-    for number in range(effort.rounds + 1):
+    for number in range(rounds + 1):
         if number and row.durable:
-            result.fsyncs.append(fsyncs(effort.folder))
+            result.fsyncs.append(fsyncs(folder))
         for server in servers if number % 2 else reversed(servers):
             if row.hangs:
-                result.add(CALM, _burst(server, row, lane, effort), warms_up=not number)
+                result.add(CALM, _burst(server, row, lane, seconds), warms_up=not number)
                 with _hanging(server):
-                    sample = _burst(server, row, lane, effort)
+                    sample = _burst(server, row, lane, seconds)
             elif server.kind.name in result.refused:
                 continue
             else:
-                sample = _burst(server, row, lane, effort)
+                sample = _burst(server, row, lane, seconds)
             result.add(server.kind.name, sample, warms_up=not number)
     return result
 
 
-def _burst(server: Server, row: Row, lane: Lane, effort: Effort) -> Sample:
+def _burst(server: Server, row: Row, lane: Lane, seconds: float) -> Sample:
     headers = server.headers(row.path) | ({"Content-Type": "application/json"} if row.body else {})
     target = Target(
         method=row.method,
@@ -126,7 +120,7 @@ def _burst(server: Server, row: Row, lane: Lane, effort: Effort) -> Sample:
         connections=row.connections,
     )
     cpu, commits = server.cpu(), server.database.commits(row.path)
-    sample = burst(target, lane, effort.seconds * row.duration_factor)
+    sample = burst(target, lane, seconds * row.duration_factor)
     return sample.with_server_costs(server.cpu() - cpu, server.database.commits(row.path) - commits)
 
 

@@ -39,7 +39,6 @@ class Client:
     """Asks without a pause, or with one, and counts."""
 
     def __init__(self, title: str, ask: Callable[[Counter[str]], int], pause: float = 0.0) -> None:
-        """Take what is asked."""
         self.title = title
         self.counts: Counter[str] = Counter()
         self.slowest = 0.0
@@ -103,7 +102,6 @@ class Curl(Client):
     """Asks with curl, one request after the other on one HTTP/2 connection, for as long as that lasts."""
 
     def __init__(self, url: str, certificate: Path) -> None:
-        """Take what is asked."""
         super().__init__("HTTP/2, kept, busy (curl)", lambda _: 0)
         options = ["--write-out", "%{http_code} %{http_version} %{time_total}\\n", "--output", os.devnull]
         trusted = ["--cacert", str(certificate), "--http2", "--silent"]

@@ -81,7 +81,6 @@ class Connections(threading.local):
     """A connection for each thread, without transactions around single statements."""
 
     def __init__(self) -> None:
-        """Connect."""
         self.connection: Any
         if _url.startswith("postgresql"):
             self.connection = psycopg2.connect(_url)
@@ -96,7 +95,6 @@ class Database:
     """Runs statements, written with `?` for each value."""
 
     def __init__(self) -> None:
-        """Connect in the first thread."""
         self._connections = Connections()
         self._mark = "%s" if _url.startswith("postgresql") else "?"
 
@@ -148,7 +146,6 @@ class Products:
     """The products of catalog v3."""
 
     def __init__(self, database: Database) -> None:
-        """Take the database."""
         self._run = database.run
         self._all = "SELECT id, sku, name, price, stock FROM products ORDER BY id"
         self._one = database.statement("SELECT id, sku, name, price, stock FROM products WHERE sku = ?")
@@ -185,7 +182,6 @@ class Messages:
     """The messages."""
 
     def __init__(self, database: Database) -> None:
-        """Take the database."""
         self._run = database.run
         self._one = database.statement("SELECT id, content, created_at FROM messages WHERE id = ?")
         self._insert = database.statement("INSERT INTO messages (content, created_at) VALUES (?, ?) RETURNING id")
@@ -228,7 +224,6 @@ class Profile:
     _settings = ("useMetricSystem", "enableNotifications", "darkModePreference", "restTimerDuration")
 
     def __init__(self, database: Database) -> None:
-        """Take the database."""
         self._run = database.run
         self._select = (
             "SELECT user_id, display_name, email, profile_image_url, date_joined, fitness_level, height_cm, weight_kg,"

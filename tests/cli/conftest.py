@@ -23,6 +23,27 @@ from plughost._cli.main import main
 from plughost._plugins.environment import Environment
 
 PATIENCE = 60.0
+STORE_PLUGIN = """
+from pathlib import Path
+
+from plughost import Operation, Route, RouteGroup, Store, hookimpl
+
+
+class Say:
+    def on_get(self, req, resp):
+        resp.media = None
+
+
+@hookimpl
+def register_stores(context):
+    steps = Path(__file__).parent / "NAME"
+    return [Store(name="NAME", entities=lambda db: db, migrations=steps, tables=("NAME",))]
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/kept", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
+"""
 
 
 class Line:
@@ -96,6 +117,14 @@ class Line:
         os.close(terminal)
         process.wait(PATIENCE)
         return re.sub(r"\x1b\[[0-9;]*m|\r", "", shown.decode()).splitlines()
+
+
+def install_store_plugin(line: Line, name: str) -> None:
+    """Install a plugin with a store of its name; all have the same prefix."""
+    steps = line.packages / name / "sqlite"
+    steps.mkdir(parents=True)
+    (steps / "0001_first.sql").write_text(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY);")
+    line.install(name, STORE_PLUGIN.replace("NAME", name))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.certificates.conftest import Authority
-from tests.host.plugins import wait_until
+from tests.waiting import wait_until
 
 from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS

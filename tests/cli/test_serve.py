@@ -16,7 +16,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.host.plugins import is_running, wait_until
+from tests.cli.conftest import install_store_plugin
+from tests.host.plugins import is_running
+from tests.waiting import wait_until
 
 from plughost._runtime.control import send_command, socket_path
 
@@ -35,26 +37,6 @@ def started(context):
     pathlib.Path("ports-are-open").touch()
     while not pathlib.Path("go-on").exists():
         threading.Event().wait(0.01)
-"""
-KEEPING = """
-from pathlib import Path
-from plughost import Operation, Route, RouteGroup, Store, hookimpl
-
-
-class Say:
-    def on_get(self, req, resp):
-        resp.media = None
-
-
-@hookimpl
-def register_stores(context):
-    steps = Path(__file__).parent / "steps"
-    return [Store(name="kept", entities=lambda db: db, migrations=steps, tables=("kept",))]
-
-
-@hookimpl
-def register_routes(context):
-    return [RouteGroup(prefix="/kept", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
 """
 SLOW = """
 import pathlib, threading
@@ -287,10 +269,7 @@ def test_a_command_during_the_start_is_executed(line: Line) -> None:
 @pytest.mark.parametrize("wrong", ["certificate", "port"])
 def test_a_failed_start_leaves_no_store_behind(line: Line, wrong: str) -> None:
     """Without a certificate or a port, no file was created that looks like data."""
-    steps = line.packages / "steps" / "sqlite"
-    steps.mkdir(parents=True)
-    (steps / "0001_first.sql").write_text("CREATE TABLE kept (id INTEGER PRIMARY KEY);")
-    line.install("keeping", KEEPING)
+    install_store_plugin(line, "kept")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         if wrong == "port":
             line.configure("[tls]\nself_signed = true")

@@ -8,31 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from tests.cli.conftest import STORE_PLUGIN, install_store_plugin
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line, Serving
 
-STORE_PLUGIN: Final = """
-from pathlib import Path
-
-from plughost import Operation, Route, RouteGroup, Store, hookimpl
-
-
-class Say:
-    def on_get(self, req, resp):
-        resp.media = None
-
-
-@hookimpl
-def register_stores(context):
-    steps = Path(__file__).parent / "NAME"
-    return [Store(name="NAME", entities=lambda db: db, migrations=steps, tables=("NAME",))]
-
-
-@hookimpl
-def register_routes(context):
-    return [RouteGroup(prefix="/kept", routes=(Route("", Say(), {"GET": Operation(summary="Say")}),))]
-"""
 UNDECLARED: Final = """
 from plughost import hookimpl
 
@@ -49,14 +29,6 @@ from plughost import hookimpl
 def register_routes(context):
     raise RuntimeError("no routes")
 """
-
-
-def install_store_plugin(line: Line, name: str) -> None:
-    """Install a plugin with a store of its name; all have the same prefix."""
-    steps = line.packages / name / "sqlite"
-    steps.mkdir(parents=True)
-    (steps / "0001_first.sql").write_text(f"CREATE TABLE {name} (id INTEGER PRIMARY KEY);")
-    line.install(name, STORE_PLUGIN.replace("NAME", name))
 
 
 def listed(line: Line) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from tests.host.plugins import wait_until
+from tests.waiting import wait_until
 
 from plughost import NotRunning
 from plughost._runtime.control import send_command

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import http.client
-import ipaddress
 import json
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import httpx
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from tests.engines.dispatching import QUEUE, THREADS, PlainApplication
+from tests.lanes import LANES, Lane
+from tests.waiting import wait_until
 
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.native_threads import TOKIO_WORKER
+from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -36,27 +32,6 @@ if TYPE_CHECKING:
 Environ = dict[str, Any]
 WaitUntil = Callable[[Callable[[], Any]], None]
 Exchange = Callable[[socket.socket, bytes], tuple[http.client.HTTPResponse, bytes]]
-
-
-@dataclass(frozen=True)
-class Lane:
-    """One way to reach an application: an engine, a scheme and a protocol version."""
-
-    engine: Literal["waitress", "granian"]
-    scheme: Literal["http", "https"]
-    http2: bool = False
-
-    def __str__(self) -> str:
-        """Return the lane's name in test ids."""
-        return f"{self.engine}-{self.scheme}-{2 if self.http2 else 1}"
-
-
-LANES = (
-    Lane("waitress", "http"),
-    Lane("granian", "http"),
-    Lane("granian", "https"),
-    Lane("granian", "https", http2=True),
-)
 
 
 def tokio_workers() -> set[str]:
@@ -144,28 +119,7 @@ class Serve(Protocol):
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> TLSFiles:
     """A self-signed certificate for 127.0.0.1."""
-    folder = tmp_path_factory.mktemp("certificate")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "plughost tests")])
-    now = datetime.datetime.now(datetime.UTC)
-    alternatives = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(alternatives, critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    files = TLSFiles(certificate=folder / "cert.pem", key=folder / "key.pem")
-    files.certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    files.key.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return files
+    return ensure_self_signed(tmp_path_factory.mktemp("certificate"), ())
 
 
 @pytest.fixture(params=LANES, ids=str)
@@ -280,18 +234,10 @@ def gate() -> Iterator[Gate]:
     held.opened.set()
 
 
-@pytest.fixture
-def wait_until() -> WaitUntil:
-    """Return a function that waits for a condition, and fails after 20 s."""
-
-    def wait(condition: Callable[[], Any]) -> None:
-        deadline = time.monotonic() + 20
-        tick = threading.Event()
-        while not condition():
-            assert time.monotonic() < deadline, "the condition did not become true"
-            tick.wait(0.01)
-
-    return wait
+@pytest.fixture(name="wait_until")
+def waiting() -> WaitUntil:
+    """Return a function that waits for a condition, or fails the test."""
+    return wait_until
 
 
 @pytest.fixture

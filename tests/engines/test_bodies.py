@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve, WaitUntil
+    from tests.engines.conftest import Exchange, Gate, Serve, WaitUntil
+    from tests.lanes import Lane
 
 LIMIT = 10_000
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, WaitUntil
+    from tests.engines.conftest import Environ, Exchange, Gate, Serve, Served, WaitUntil
+    from tests.lanes import Lane
 
 IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 

@@ -15,7 +15,7 @@ import h2.events
 import h2.exceptions
 import httpx
 import pytest
-from tests.engines.conftest import LANES
+from tests.lanes import LANES, Lane
 
 from plughost._servers import connections
 from plughost._servers.granian import GranianEngine
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served, WaitUntil
+    from tests.engines.conftest import Environ, Exchange, Gate, Serve, Served, WaitUntil
 
 
 TRIES = [0, 1, *(pytest.param(number, marks=pytest.mark.thorough) for number in range(2, 10))]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, WaitUntil
+    from tests.engines.conftest import Environ, Exchange, Gate, Serve, WaitUntil
+    from tests.lanes import Lane
 
 
 def test_the_environ_names_the_request(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.engines.conftest import LANES
 from tests.engines.test_drain import Draining
+from tests.lanes import LANES, Lane
 
 if TYPE_CHECKING:
     import pytest
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve
+    from tests.engines.conftest import Exchange, Gate, Serve
 
 
 def test_a_recently_active_client_may_send_another_request(

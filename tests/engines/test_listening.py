@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from tests.engines.conftest import LANES, Lane
 from tests.engines.dispatching import PlainApplication, open_with_own_dispatcher
+from tests.lanes import LANES, Lane
 from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener

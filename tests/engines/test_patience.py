@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from tests.engines.conftest import LANES
 from tests.engines.test_crowds import connect
 from tests.engines.test_drain import Draining
+from tests.lanes import LANES, Lane
 
 from plughost._servers import connections
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from wsgiref.types import WSGIApplication
 
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve, WaitUntil
+    from tests.engines.conftest import Exchange, Gate, Serve, WaitUntil
 
     from plughost._servers.granian import GranianEngine
 

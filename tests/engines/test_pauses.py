@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import socket
     from wsgiref.types import StartResponse
 
-    from tests.engines.conftest import Environ, Lane, Serve, Served, WaitUntil
+    from tests.engines.conftest import Environ, Serve, Served, WaitUntil
+    from tests.lanes import Lane
 
 
 class PausingApplication:

@@ -16,7 +16,7 @@ import h2.config
 import h2.connection
 import h2.events
 import pytest
-from tests.engines.conftest import LANES
+from tests.lanes import LANES, Lane
 
 from plughost._servers.granian_response import RequestJob
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse
 
-    from tests.engines.conftest import Environ, Lane, Serve, Served, WaitUntil
+    from tests.engines.conftest import Environ, Serve, Served, WaitUntil
 
 PART = 2_000_000
 PARTS = 8

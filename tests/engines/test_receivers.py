@@ -10,11 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engines.conftest import LANES, tokio_workers
+from tests.engines.conftest import tokio_workers
 from tests.engines.dispatching import Receivers, Task
+from tests.lanes import LANES, Lane
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Gate, Lane, Serve, WaitUntil
+    from tests.engines.conftest import Gate, Serve, WaitUntil
 
     from plughost._servers.dispatcher import Dispatcher
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.engines.conftest import Exchange, Gate, Lane, Serve
+    from tests.engines.conftest import Exchange, Gate, Serve
+    from tests.lanes import Lane
 
 HOST = b"Host: h\r\n"
 MALFORMED = {

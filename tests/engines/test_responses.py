@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
-    from tests.engines.conftest import Environ, Exchange, Gate, Lane, Serve, Served
+    from tests.engines.conftest import Environ, Exchange, Gate, Serve, Served
+    from tests.lanes import Lane
 
 Headers = list[tuple[str, str]]
 

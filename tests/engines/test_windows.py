@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import h2.connection
 import h2.events
 import pytest
-from tests.engines.conftest import LANES
+from tests.lanes import LANES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

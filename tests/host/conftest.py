@@ -1,4 +1,4 @@
-"""Faulty plugins that the conformance suite has to detect."""
+"""Packages of a test, and faulty plugins that the conformance suite has to detect."""
 
 from __future__ import annotations
 
@@ -41,3 +41,13 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield plant
     for each in [name for name in sys.modules if name.startswith("planted_")]:
         del sys.modules[each]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on `sys.path` for a test's packages, whose modules are removed afterwards."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Event
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from plughost import NotRunning, Operation, PluginContext, Route, RouteGroup, hookimpl
@@ -92,14 +90,6 @@ def reason(host: RunningHost, plugin: str) -> str:
     entry = host.host.generation.registry.get(plugin)
     assert entry is not None
     return f"{entry.state}: {entry.failure}"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Wait until a condition holds, or fail."""
-    deadline = monotonic() + seconds
-    while not condition():
-        assert monotonic() < deadline, "the condition did not become true"
-        Event().wait(0.01)
 
 
 def is_running(data_dir: Path) -> bool:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,16 +24,6 @@ from plughost import PluginError, hookimpl
 @hookimpl
 def register_routes(context): raise PluginError("it can't")
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on `sys.path` for a test's packages, whose modules are removed afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.host.plugins import Plugin, Speaker, group_of, wait_until
+from tests.host.plugins import Plugin, Speaker, group_of
+from tests.waiting import wait_until
 
 from plughost import Middleware, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host

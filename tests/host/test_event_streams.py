@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.host.plugins import Speaker, group_of, wait_until
+from tests.host.plugins import Speaker, group_of
+from tests.waiting import wait_until
 
 from plughost import hookimpl
 from plughost.http import EventChannel, ServerSentEvent, send_events

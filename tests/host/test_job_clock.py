@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tests.host.plugins import wait_until
 from tests.host.test_jobs import MORNING, Runs, job, with_jobs
+from tests.waiting import wait_until
 
 from plughost import Job
 from plughost.testing import plugin_distribution, running_host

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Says, group_of, reason, wait_until
+from tests.host.plugins import Plugin, Says, group_of, reason
+from tests.waiting import wait_until
 
 from plughost import Job, JobRun, JobView, Store
 from plughost.testing import fresh_postgresql, plugin_distribution, running_host, store_settings

@@ -10,7 +10,8 @@ import falcon
 import falcon.testing
 import pytest
 from structlog.testing import CapturingLogger
-from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving, wait_until
+from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving
+from tests.waiting import wait_until
 
 from plughost import Observer, RequestKind, RequestRecord
 from plughost._apps.site import Site

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel
-from tests.host.plugins import Plugin, Says, Speaker, group_of, serving, wait_until
+from tests.host.plugins import Plugin, Says, Speaker, group_of, serving
+from tests.waiting import wait_until
 
 from plughost import hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host

@@ -13,19 +13,9 @@ from pathlib import Path
 
 import pytest
 from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
-from tests.host.plugins import wait_until
+from tests.waiting import wait_until
 
 from plughost.testing import running_host
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder on `sys.path` for a test's packages, whose modules are removed afterwards."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(str(tmp_path)):
-            del sys.modules[name]
 
 
 class InFolder(list[metadata.Distribution]):

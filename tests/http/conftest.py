@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import structlog
 from tests.http.reached import Logged, Reached
-from tests.http.table import LANES, Lane, Table
+from tests.http.table import Table
+from tests.lanes import LANES, Lane
 
 from plughost.testing import RunningHost, plugin_distribution, running_host
 

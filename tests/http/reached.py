@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import httpx
-    from tests.http.table import Lane
+    from tests.lanes import Lane
 
     from plughost.testing import RunningHost
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import falcon
 from pydantic import BaseModel
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
     from plughost._api.context import PluginContext
 
 LIMIT = 2000
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A way to reach a host: engine, scheme and protocol version."""
-
-    engine: Literal["waitress", "granian"]
-    scheme: Literal["http", "https"]
-    http2: bool = False
-
-    def __str__(self) -> str:
-        """Return the lane's name in test ids."""
-        return f"{self.engine}-{self.scheme}{'-2' if self.http2 else ''}"
-
-
-LANES = (
-    Lane("waitress", "http"),
-    Lane("granian", "http"),
-    Lane("granian", "https"),
-    Lane("granian", "https", http2=True),
-)
 
 
 class Note(BaseModel):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import falcon
 import pytest
-from tests.http.table import LANES, Lane
+from tests.lanes import LANES, Lane
 
 from plughost import Operation, Parameter, Principal, Response, Route, RouteGroup, hookimpl
 from plughost.http import PLAIN_TEXT, ProblemDetails, Request

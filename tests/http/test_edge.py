@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.http.table import LANES, Lane, Table
+from tests.http.table import Table
+from tests.lanes import LANES, Lane
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost.http import Request, secure_url

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import wait_until
-from tests.http.table import Lane, route
+from tests.http.table import route
+from tests.waiting import wait_until
 
 from plughost import Observer, RouteGroup, hookimpl
 from plughost.http import EventChannel, ServerSentEvent, send_events
@@ -18,6 +18,7 @@ from plughost.testing import RunningHost, plugin_distribution, running_host
 if TYPE_CHECKING:
     import falcon
     import httpx
+    from tests.lanes import Lane
 
     from plughost import PluginContext, RequestRecord
 

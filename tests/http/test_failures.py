@@ -15,7 +15,7 @@ import httpx
 import pytest
 import structlog
 from tests.http.reached import Logged, is_problem
-from tests.http.table import Lane, route
+from tests.http.table import route
 
 from plughost import Observer, RouteGroup, hookimpl
 from plughost._logging import Bridge, make_logger
@@ -25,6 +25,8 @@ from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tests.lanes import Lane
 
     from plughost import PluginContext, RequestKind
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.http.table import LANES, Lane
+from tests.lanes import LANES, Lane
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost.http import send_file

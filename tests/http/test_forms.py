@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from pydantic import BaseModel
-from tests.http.table import LANES, Lane
+from tests.lanes import LANES, Lane
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost.http import Boolean, File, Integer, Number, Text, Upload, read_form

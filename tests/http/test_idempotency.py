@@ -12,8 +12,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.host.plugins import Plugin, reason, wait_until
+from tests.host.plugins import Plugin, reason
 from tests.http.counting_orders import Orders
+from tests.waiting import wait_until
 
 from plughost import Operation, Route, RouteGroup
 from plughost.testing import plugin_distribution, running_host, store_settings

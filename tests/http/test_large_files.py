@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 if TYPE_CHECKING:
-    from tests.http.table import Lane
+    from tests.lanes import Lane
 
 BLOCK: Final = bytes(range(256)) * 4096
 BLOCKS: Final = 2048 if os.environ.get("PLUGHOST_TEST_LARGE") else 256

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.http.table import LANES, Lane, route
+from tests.http.table import route
+from tests.lanes import LANES, Lane
 
 from plughost import RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host

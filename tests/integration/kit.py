@@ -7,9 +7,7 @@ import signal
 import ssl
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, Final
 import httpx
 import tomlkit
 from tests.host.plugins import is_running
+from tests.waiting import wait_until
 
 from plughost._runtime.control import send_command
 
@@ -47,20 +46,6 @@ class Lane:
 
 
 LANES: Final = (Lane("http"), Lane("https"), Lane("https", http2=True))
-
-
-def wait_until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
-    """Wait until a condition is true.
-
-    Args:
-        condition: What is asked again and again.
-        patience: Seconds after which the test fails.
-    """
-    deadline = time.monotonic() + patience
-    tick = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        tick.wait(0.02)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import httpx
 from tests.host.packages import plugin_entry, remove_package, write_package
-from tests.integration.kit import PATIENCE, wait_until, write_settings
+from tests.integration.kit import PATIENCE, write_settings
+from tests.waiting import wait_until
 
 from plughost._api.errors import NotRunning
 from plughost._plugins.environment import Environment

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 from tests.integration.kit import LANES, PATIENCE, host_process
-from tests.integration.packages import ROOT
 from tests.integration.test_subsets import PROBES, expected, without_names
 
+ROOT: Final = Path(__file__).parents[2]
 # The distributions that each service installs with itself (DESIGN, Stores).
 BROUGHT: Final = {
     "catalog-v1": {"catalog-core"},

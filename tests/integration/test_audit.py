@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from tests.integration.kit import HostProcess, host_process, wait_until
+from tests.integration.kit import HostProcess, host_process
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

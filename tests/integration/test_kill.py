@@ -20,7 +20,7 @@ import httpx
 import pytest
 import tomlkit
 from tests.host.plugins import is_running
-from tests.integration.kit import wait_until
+from tests.waiting import wait_until
 
 from plughost._runtime.control import send_command
 from plughost.testing import store_settings

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import pytest
-from tests.integration.kit import ALL, HostProcess, host_process, wait_until
+from tests.integration.kit import ALL, HostProcess, host_process
 from tests.integration.load import Load
 from tests.stores.proxy import Proxy
+from tests.waiting import wait_until
 
 from plughost.testing import fresh_postgresql
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process, wait_until
+from tests.integration.kit import LANES, PATIENCE, HostProcess, host_process
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from plughost._settings.models import EngineName

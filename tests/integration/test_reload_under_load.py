@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.kit import HostProcess, Usage, host_process, wait_until, write_settings
+from tests.integration.kit import HostProcess, Usage, host_process, write_settings
 from tests.integration.load import Load
-from tests.integration.packages import checkout_wheel, install, uninstall
+from tests.integration.packages import install, uninstall
 from tests.operations.environments import Sandbox, Supplies
-from tests.operations.wheels import build_wheel
+from tests.operations.wheels import build_wheel, checkout_wheel
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import httpx

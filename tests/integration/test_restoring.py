@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import psycopg2
 import pytest
-from tests.integration.kit import HostProcess, host_process, wait_until
+from tests.integration.kit import HostProcess, host_process
 from tests.integration.load import Load
+from tests.waiting import wait_until
 
 from plughost.testing import fresh_postgresql
 

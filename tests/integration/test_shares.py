@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.integration.kit import HostProcess, host_process, wait_until
+from tests.integration.kit import HostProcess, host_process
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path

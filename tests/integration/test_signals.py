@@ -20,8 +20,9 @@ import h2.events
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process, wait_until
+from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process
 from tests.integration.load import Load
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from plughost._settings.models import EngineName

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
+from tests.waiting import wait_until
 
-from .environments import PATIENCE, Sandbox, Supplies
+from .environments import Sandbox, Supplies
 from .wheels import speaker_wheel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SOURCE: Final = """
 from plughost import Operation, Route, RouteGroup, hookimpl
@@ -76,16 +73,6 @@ def install_in_place(sandbox: Sandbox, project: Path, way: str, *, last: bool = 
     (info / "entry_points.txt").write_text("[plughost.plugins]\nedited = edited\n")
     if last:
         (info / "RECORD").write_text("".join(f"{name},,\n" for name in (*files, f"{info.name}/METADATA")))
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition."""
-    passed = threading.Event()
-    timer = threading.Timer(PATIENCE, passed.set)
-    timer.start()
-    while not condition():
-        assert not passed.wait(0.05), "it did not happen"
-    timer.cancel()
 
 
 @pytest.mark.parametrize("way", ["folder", "finder"])

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.waiting import wait_until
 
 from .environments import PATIENCE, Sandbox
-from .test_developing import wait_until
 from .wheels import broken_wheel, build_wheel, host_wheel, speaker_wheel
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')

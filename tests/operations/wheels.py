@@ -159,29 +159,39 @@ def register_routes(context):
     return build_wheel(folder, "plughost-keeper", version, plugin, plugins={"keeper": "keeping"})
 
 
-def checkout_wheel(folder: Path, name: str, version: str, step: str | None = None) -> Path:
+def checkout_wheel(
+    folder: Path, name: str, version: str | None = None, *, step: str | None = None, **changes: tuple[str, str]
+) -> Path:
     """Write a wheel of a plugin or library of this checkout.
 
     Args:
         folder: Where to.
         name: Its folder in plugins/.
-        version: What it calls itself.
+        version: A version to give it instead of its own.
         step: A further migration.
+        **changes: Module of the package to a text of it and what is to stand in its place.
     """
     project = Path(__file__).parents[2] / "plugins" / name
-    config = configparser.ConfigParser()
+    config = configparser.ConfigParser(interpolation=None)
     config.read(project / "setup.cfg")
     package = f"plughost_{name.replace('-', '_')}"
-    found = [path for path in (project / "src" / package).rglob("*") if path.suffix in {".py", ".sql", ".typed"}]
-    files: dict[str, str | bytes] = {path.relative_to(project / "src").as_posix(): path.read_bytes() for path in found}
+    files: dict[str, str | bytes] = {
+        path.relative_to(project / "src").as_posix(): path.read_bytes()
+        for path in (project / "src" / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    for module, (old, new) in changes.items():
+        text = (project / "src" / package / f"{module}.py").read_text()
+        assert old in text, f"{module} has no {old!r}"
+        files[f"{package}/{module}.py"] = text.replace(old, new)
     if step is not None:
         files[f"{package}/migrations/sqlite/0002_step.sql"] = step
-    points = config.get("options.entry_points", "plughost.plugins", fallback="").split("\n")[1:]
+    points = config["options.entry_points"] if config.has_section("options.entry_points") else {}
     return build_wheel(
         folder,
         f"plughost-{name}",
-        version,
+        version or config["metadata"]["version"],
         files,
-        plugins=dict(point.split(" = ") for point in points),
-        requires=config["options"]["install_requires"].split("\n")[1:],
+        requires=config["options"]["install_requires"].strip().split("\n"),
+        entry_points="".join(f"[{group}]{lines}\n" for group, lines in points.items()),
     )

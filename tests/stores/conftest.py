@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +19,7 @@ import structlog
 from pony import orm
 from tests.stores.proxy import Proxy
 from tests.stores.server import Server
+from tests.waiting import wait_until
 
 from plughost._api.declarations import Store
 from plughost.stores import OpenStore, Stores, StoresConfig, migrate_stores, prepare_stores
@@ -195,12 +194,4 @@ def store(opening: Callable[..., Stores], config: StoresConfig, products: Store)
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], object]], None]:
     """Return a function that waits for a condition, or fails the test."""
-
-    def waiting(condition: Callable[[], object], seconds: float = 30) -> None:
-        give_up = time.monotonic() + seconds
-        pause = threading.Event()
-        while not condition():
-            assert time.monotonic() < give_up, "the condition never came true"
-            pause.wait(0.01)
-
-    return waiting
+    return wait_until

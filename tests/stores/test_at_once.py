@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Speaker, wait_until
+from tests.host.plugins import Plugin, Speaker
+from tests.waiting import wait_until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
 from plughost._apps.edge import SAFE_METHODS

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 import pytest
+from tests.waiting import wait_until
 
 from plughost import Middleware, Operation, Principal, Route, RouteGroup, hookimpl
 from plughost._api.declarations import JSON
@@ -111,7 +110,7 @@ class PrivateRedis:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         self._process = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
-        wait_for(self._answers)
+        wait_until(self._answers)
 
     def stop(self) -> None:
         """Kill it, and wait until it has ended."""
@@ -127,15 +126,6 @@ class PrivateRedis:
                 return connection.recv(16).startswith(b"+PONG")
         except OSError:
             return False
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
-    """Wait for a condition, or fail the test."""
-    give_up = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < give_up, "the condition never came true"
-        pause.wait(0.02)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import structlog
 from structlog.testing import LogCapture
+from tests.waiting import wait_until
 
 from plughost._logging import silent_logger
 from plughost._runtime.generation import GenerationRefused
@@ -21,7 +22,7 @@ from plughost._settings.errors import SettingsError
 from plughost.ratelimits import RateLimits, RateLimitSettings, StorageUnavailable
 from plughost.testing import running_host
 
-from .conftest import NotesPlugin, PrivateRedis, notes_host, wait_for
+from .conftest import NotesPlugin, PrivateRedis, notes_host
 
 if TYPE_CHECKING:
     import httpx
@@ -67,14 +68,14 @@ def test_a_redis_outage_under_load_causes_no_500(redis: PrivateRedis, setting: s
     """Meanwhile requests are accepted or 503, as the settings say; afterwards they are counted again."""
     limits = {"storage": redis.url, "on_storage_failure": setting, "timeout": 0.2}
     with notes_host(NotesPlugin("1000000/hour"), rate_limits=limits) as host, load_on(host.client()) as seen:
-        wait_for(lambda: seen[200])
+        wait_until(lambda: seen[200])
         redis.stop()
         seen.clear()
-        wait_for(lambda: seen[without] > 20)
+        wait_until(lambda: seen[without] > 20)
         redis.start()
         with host.client() as client:
-            wait_for(lambda: client.get("/notes").headers.get("RateLimit-Remaining", "1000000") < "999999")
-        wait_for(lambda: seen.next(50) == {200})
+            wait_until(lambda: client.get("/notes").headers.get("RateLimit-Remaining", "1000000") < "999999")
+        wait_until(lambda: seen.next(50) == {200})
     assert 500 not in seen.ever
 
 
@@ -107,7 +108,7 @@ def test_the_loss_and_return_of_redis_are_logged_once(redis: PrivateRedis, monke
     for _ in range(20):
         assert not counter.hit("a").exceeded
     redis.start()
-    wait_for(lambda: counter.hit("a").used)
+    wait_until(lambda: counter.hit("a").used)
     assert [entry["log_level"] for entry in log.entries] == ["warning", "info"]
     limits.close()
 
@@ -198,7 +199,7 @@ class Seen(Counter[int]):
     def next(self, number: int) -> set[int]:
         """Return the statuses of the next answers."""
         self.clear()
-        wait_for(lambda: sum(self.values()) >= number)
+        wait_until(lambda: sum(self.values()) >= number)
         return set(self)
 
 

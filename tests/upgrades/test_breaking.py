@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from tests.integration.kit import wait_until
 from tests.upgrades.notes_plugin import ADD, RENAME, create, install, list_notes, notes_host
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess

@@ -63,33 +63,23 @@ REFERS = (
 )
 
 
-def test_a_constraint_that_fails_at_commit_prevents_every_commit(
-    tmp_path: Path, packages: Path, settings: Mapping[str, Any]
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [(REFERS, "break a constraint"), ("SELECT nonsense FROM nowhere;", "nowhere")],
+    ids=["at commit", "at once"],
+)
+def test_a_second_failing_migration_undoes_the_first(
+    tmp_path: Path, packages: Path, settings: Mapping[str, Any], step: str, reason: str
 ) -> None:
-    """If a reload migrates two stores, the first is not committed; `plughost check` finds the error too."""
+    """If a reload migrates two stores, neither is migrated unless both can be; `plughost check` finds the error too."""
     for name in ("first", "second"):
         install(packages, "1.0", name=name)
     with notes_host(tmp_path, packages, settings) as host:
         install(packages, "2.0", RENAME, name="first", column="content")
-        install(packages, "2.0", REFERS, name="second")
-        assert "break a constraint" in plughost_command(tmp_path, packages, "check", "--dev", code=1)
+        install(packages, "2.0", step, name="second")
+        assert reason in plughost_command(tmp_path, packages, "check", "--dev", code=1)
         report = host.ask("reload")
-        assert (report["swapped"], "break a constraint" in report["failed"][0][1]) == (False, True), report
-        for name in ("first", "second"):
-            created = create(host, 2, f"/{name}")
-            assert list_notes(host, f"/{name}") == ("1.0", created)
-
-
-def test_a_second_failing_plugin_undoes_the_firsts_migration(
-    tmp_path: Path, packages: Path, settings: Mapping[str, Any]
-) -> None:
-    """If two plugins are upgraded together, neither is migrated unless both can be."""
-    for name in ("first", "second"):
-        install(packages, "1.0", name=name)
-    with notes_host(tmp_path, packages, settings) as host:
-        install(packages, "2.0", RENAME, name="first", column="content")
-        install(packages, "2.0", "SELECT nonsense FROM nowhere;", name="second")
-        assert host.ask("reload")["swapped"] is False
+        assert (report["swapped"], reason in report["failed"][0][1]) == (False, True), report
         for name in ("first", "second"):
             created = create(host, 2, f"/{name}")
             assert list_notes(host, f"/{name}") == ("1.0", created)

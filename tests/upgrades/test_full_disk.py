@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.integration.kit import wait_until
 from tests.stores.disks import full, small_disk
 from tests.upgrades.notes_plugin import RENAME, create, install, list_notes, notes_host
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.integration.kit import HostProcess

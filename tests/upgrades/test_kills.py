@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.integration.kit import wait_until
 from tests.upgrades.notes_plugin import RENAME, create, install, list_notes, notes_host
+from tests.waiting import wait_until
 
 from plughost._api.errors import NotRunning
 

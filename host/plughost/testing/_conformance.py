@@ -43,7 +43,7 @@ _MALFORMED: Final = (
     b"[" * 100_000,
     b'{"a":' * 2000 + b"1" + b"}" * 2000,
 )
-_NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5")
+_NO_OBJECT: Final = (b"null", b"[]", b'"text"', b"5", b"true")
 _OTHER_TYPES: Final = ("text/plain", falcon.MEDIA_XML, falcon.MEDIA_URLENCODED)
 _MAX_SENT: Final = 4 * 1024 * 1024
 _RAISE_THE_LIMIT: Final = (

@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from plughost import Check, Health, PluginContext, hookimpl
-from plughost._plugins.environment import Environment
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 
@@ -182,8 +181,3 @@ def _wait_for_phase(host: RunningHost, phase: str) -> None:
             return
         threading.Event().wait(0.01)
     raise AssertionError(f"the host never came to be {phase}")
-
-
-def test_the_plugin_is_found() -> None:
-    """The installed distribution has a plugin named health."""
-    assert "health" in {plugin.name for plugin in Environment().plugins}

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from plughost.ratelimits import RateLimits
-from plughost_library_auth.throttle import MAX_WAIT, LoginLimits, LoginThrottle
+from plughost_library_auth.throttle import MAX_WAIT, LoginThrottle
 
 
 @pytest.fixture
@@ -23,13 +23,11 @@ KNOWN = "198.51.100.7"
 def throttle_of(limits: RateLimits) -> LoginThrottle:
     """Return a throttle with the default limits, on the given counters."""
     return LoginThrottle(
-        LoginLimits(
-            account=limits.counter("account", "5/minute"),
-            address=limits.counter("address", "20/minute"),
-            anywhere=limits.counter("anywhere", "90/hour", longest=MAX_WAIT),
-            known=limits.counter("known", "10/hour", longest=MAX_WAIT),
-        ),
-        lambda email, network: network == KNOWN,
+        account=limits.counter("account", "5/minute"),
+        address=limits.counter("address", "20/minute"),
+        anywhere=limits.counter("anywhere", "90/hour", longest=MAX_WAIT),
+        known=limits.counter("known", "10/hour", longest=MAX_WAIT),
+        is_known=lambda email, network: network == KNOWN,
     )
 
 
@@ -102,7 +100,7 @@ def test_long_names_use_little_memory(throttle: LoginThrottle) -> None:
     """A name of a megabyte is stored as a hash, and so is one with a lone surrogate."""
     fail(throttle, 5, email="x" * 1_000_000)
     fail(throttle, 5, email="\ud800")
-    assert max(len(key) for key in throttle._limits.account._memory._windows) < 200
+    assert max(len(key) for key in throttle.account._memory._windows) < 200
 
 
 def attack(throttle: LoginThrottle, tries: int, email: str = "user@example.org") -> int:
@@ -144,6 +142,6 @@ def test_waits_grow_with_each_further_attempt(throttle: LoginThrottle, monkeypat
     assert waits == sorted(waits)
     assert (waits[0], waits[1] - waits[0], waits[-1]) == (4200, 600, MAX_WAIT)
     now += MAX_WAIT - 1
-    assert throttle._limits.anywhere.look(next(iter(throttle._limits.anywhere._memory._windows))).remaining == 0
+    assert throttle.anywhere.look(next(iter(throttle.anywhere._memory._windows))).remaining == 0
     now += 2
     assert throttle.seconds_to_wait("user@example.org", "192.0.2.1") == 0

@@ -53,7 +53,7 @@ def sign(keys: KeyRing) -> Callable[..., str]:
         claims = {name: value for name, value in {**good, **changes}.items() if value != "absent"}
         key = keys.signing_key()
         payload = json.dumps(claims).encode()
-        return jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid, **header})
+        return jwt.PyJWS().encode(payload, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid, **header})
 
     return sign
 
@@ -62,7 +62,7 @@ def test_a_token_contains_user_and_expiry(tokens: Tokens) -> None:
     """Verifying a fresh token returns its user, roles and end, in UTC."""
     before = int(time.time())
     claims = tokens.verify(tokens.issue("user@example.org", ["user"]))
-    assert (claims.email, claims.roles) == ("user@example.org", ("user",))
+    assert (claims.name, claims.roles) == ("user@example.org", frozenset({"user"}))
     assert claims.expires.tzinfo is UTC
     assert before + 900 <= claims.expires.timestamp() <= time.time() + 900
 
@@ -97,7 +97,7 @@ def test_a_token_survives_rotations(tokens: Tokens, keys: KeyRing) -> None:
     token = tokens.issue("user@example.org", ["user"])
     keys.rotate()
     keys.rotate()
-    assert tokens.verify(token).email == "user@example.org"
+    assert tokens.verify(token).name == "user@example.org"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_token_survives_rotations(tokens: Tokens, keys: KeyRing) -> None:
 )
 def test_invalid_signed_claims_are_refused(tokens: Tokens, sign: Callable[..., str], changes: dict[str, Any]) -> None:
     """A valid signature does not help if a claim is missing, past, future or of the wrong type."""
-    assert tokens.verify(sign()).roles == ("user",)
+    assert tokens.verify(sign()).roles == {"user"}
     with pytest.raises(InvalidToken):
         tokens.verify(sign(**changes))
 
@@ -137,7 +137,7 @@ def test_invalid_signed_claims_are_refused(tokens: Tokens, sign: Callable[..., s
 def test_a_clock_may_be_a_minute_fast(tokens: Tokens, sign: Callable[..., str], claim: str) -> None:
     """A token from a host whose clock is 50 s fast is accepted; at 70 s it is not."""
     now = int(time.time())
-    assert tokens.verify(sign(**{claim: now + 50})).roles == ("user",)
+    assert tokens.verify(sign(**{claim: now + 50})).roles == {"user"}
     with pytest.raises(InvalidToken):
         tokens.verify(sign(**{claim: now + 70}))
 
@@ -151,7 +151,7 @@ def test_a_tokens_end_has_no_leeway(tokens: Tokens, sign: Callable[..., str]) ->
 def test_a_token_of_another_type_is_refused(tokens: Tokens, sign: Callable[..., str]) -> None:
     """Access tokens are accepted, with either of their type names, and nothing else that our key may have signed."""
     for good in ("at+jwt", "AT+JWT", "application/at+jwt", "JWT"):
-        assert tokens.verify(sign(header={"typ": good})).roles == ("user",)
+        assert tokens.verify(sign(header={"typ": good})).roles == {"user"}
     for other in ("logout+jwt", "dpop+jwt", "x"):
         with pytest.raises(InvalidToken):
             tokens.verify(sign(header={"typ": other}))
@@ -162,7 +162,7 @@ def test_an_audience_is_issued_and_required(keys: KeyRing, tokens: Tokens, sign:
     library = Tokens(keys, issuer="mylibrary", lifetime=900, audience="https://library.example.org")
     token = library.issue("user@example.org", ["user"])
     assert jwt.decode(token, options={"verify_signature": False})["aud"] == "https://library.example.org"
-    assert library.verify(token).email == "user@example.org"
+    assert library.verify(token).name == "user@example.org"
     for other in (sign(), sign(aud="https://other.example.org")):
         with pytest.raises(InvalidToken):
             library.verify(other)
@@ -172,7 +172,7 @@ def test_an_audience_is_issued_and_required(keys: KeyRing, tokens: Tokens, sign:
 
 def test_a_huge_token_is_not_decoded(tokens: Tokens, sign: Callable[..., str]) -> None:
     """Beyond 8 KiB nothing is decoded or verified, even with a valid signature."""
-    assert tokens.verify(sign(more="x" * 5000)).roles == ("user",)
+    assert tokens.verify(sign(more="x" * 5000)).roles == {"user"}
     with pytest.raises(InvalidToken, match="not a compact JWS"):
         tokens.verify(sign(more="x" * 8192))
 
@@ -181,7 +181,7 @@ def test_a_huge_token_is_not_decoded(tokens: Tokens, sign: Callable[..., str]) -
 def test_a_signed_payload_that_is_no_object_is_refused(tokens: Tokens, keys: KeyRing, payload: bytes) -> None:
     """Only a signed JSON object is a set of claims."""
     key = keys.signing_key()
-    token = jwt.PyJWS().encode(payload, key.private, algorithm=key.algorithm, headers={"kid": key.kid})
+    token = jwt.PyJWS().encode(payload, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid})
     with pytest.raises(InvalidToken):
         tokens.verify(token)
 

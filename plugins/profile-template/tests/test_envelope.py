@@ -16,19 +16,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{",
-        b"nope",
-        b'{"displayName": "\xff"}',
-        b"\xef\xbb\xbf{}",
-        b'{"displayName": "\\ud800"}',
-        b'{"heightCm": NaN}',
-        b'{"heightCm": 1e999999999}',
-        b"[" * 100_000,
-    ],
-    ids=lambda body: body[:20].decode("latin-1"),
+    "body", [b"", b"{", b"\xef\xbb\xbf{}", b'{"heightCm": NaN}', b"[" * 100_000], ids=lambda body: body[:20].hex()
 )
 def test_a_body_that_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
     """An unreadable body differs from one that violates the rules."""
@@ -97,38 +85,6 @@ def test_a_defect_is_500_and_reveals_nothing(monkeypatch: pytest.MonkeyPatch) ->
         assert answer.headers["X-Request-ID"] in error(answer, 500)["message"]
         assert not any(word in answer.text for word in ("secret", "RuntimeError", "Traceback"))
         assert client.put(PATH, json={}).status_code == 200
-
-
-def test_head_and_options_have_no_body(client: httpx.Client) -> None:
-    """HEAD is GET without the body; OPTIONS names the methods."""
-    head, get = client.head(PATH), client.get(PATH)
-    assert (head.status_code, head.content) == (200, b"")
-    assert head.headers["Content-Length"] == str(len(get.content))
-    options = client.options(PATH)
-    assert options.status_code in {200, 204}
-    assert {"GET", "PUT"} <= set(options.headers["Allow"].split(", "))
-    assert client.head("/users/nobody").content == b""
-
-
-def test_a_trailing_slash_is_the_same_resource(client: httpx.Client) -> None:
-    """One slash is ignored, two are not."""
-    assert client.get(f"{PATH}/").status_code == 200
-    error(client.get(f"{PATH}//"), 404)
-
-
-def test_every_answer_has_a_request_id_and_nosniff(client: httpx.Client) -> None:
-    """This holds for successes and errors; a valid id of the client is kept."""
-    for answer in (client.get(PATH), client.get("/users/x"), client.put(PATH, content=b"{")):
-        assert answer.headers["X-Request-ID"]
-        assert answer.headers["X-Content-Type-Options"] == "nosniff"
-    assert client.get(PATH, headers={"X-Request-ID": "a.b-1"}).headers["X-Request-ID"] == "a.b-1"
-
-
-def test_a_body_without_a_content_type_is_json(client: httpx.Client) -> None:
-    """Parameters of the type don't matter."""
-    assert client.put(PATH, content=b"{}").status_code == 200
-    typed = client.put(PATH, content=b"{}", headers={"Content-Type": "application/json;charset=UTF-8"})
-    assert typed.status_code == 200
 
 
 def test_another_prefix_has_no_envelope(client: httpx.Client) -> None:

@@ -7,14 +7,17 @@ import subprocess
 import tarfile
 from collections.abc import Iterator
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from tests.integration.browsers import opened_browser
 
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
-from .kit import BROWSER, DRIVER, NASTY, Almanac, Console, Failing, log_of
+from .kit import NASTY, Almanac, Console, Failing, log_of
+
+if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
 
 AXE = "axe-core@4.14.1"
 
@@ -35,22 +38,8 @@ def host() -> Iterator[RunningHost]:
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Chrome]:
     """A browser that resolves console.example to this machine."""
-    options = ChromeOptions()
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-dev-shm-usage",
-        "--window-size=1280,1000",
-        "--host-resolver-rules=MAP console.example 127.0.0.1",
-    ):
-        options.add_argument(argument)
-    options.binary_location = BROWSER or ""
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = Chrome(options=options, service=Service(DRIVER))
-    try:
+    with opened_browser("--window-size=1280,1000", "--host-resolver-rules=MAP console.example 127.0.0.1") as browser:
         yield browser
-    finally:
-        browser.quit()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -11,6 +10,7 @@ import pytest
 from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
+from tests.integration.browsers import BROWSER, DRIVER
 
 from plughost import Operation, Page, PluginContext, Route, RouteGroup, hookimpl
 
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from plughost.testing import RunningHost
 
-DRIVER = shutil.which("chromedriver")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 with_browser = pytest.mark.skipif(
     not (DRIVER and BROWSER),
     reason="the console is not tried in a browser: chromium and chromedriver are not installed",

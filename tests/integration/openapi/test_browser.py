@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
+from tests.integration.browsers import BROWSER, DRIVER, opened_browser
 
 if TYPE_CHECKING:
+    from selenium.webdriver import Chrome
     from selenium.webdriver.remote.webelement import WebElement
 
     from plughost.testing import RunningHost
 
-DRIVER = shutil.which("chromedriver")
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
     not (DRIVER and BROWSER), reason="Swagger UI is not tried in a browser: chromium and chromedriver are not installed"
 )
@@ -30,16 +27,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture
 def browser() -> Iterator[Chrome]:
     """A browser that records its console and its network requests."""
-    options = ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,1600"):
-        options.add_argument(argument)
-    options.binary_location = BROWSER or ""
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = Chrome(options=options, service=Service(DRIVER))
-    try:
+    with opened_browser("--window-size=1280,1600") as opened:
         yield opened
-    finally:
-        opened.quit()
 
 
 class SwaggerUI:

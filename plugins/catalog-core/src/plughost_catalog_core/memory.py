@@ -79,7 +79,6 @@ class CatalogFull(falcon.HTTPInsufficientStorage):
     """The catalog has as many products as its settings allow: 507."""
 
     def __init__(self, max_products: int) -> None:
-        """Name the limit in the description."""
         super().__init__(description=f"The catalog is full: it keeps at most {max_products} products")
 
 

@@ -44,7 +44,6 @@ class ProductNotFound(falcon.HTTPNotFound):
     """No product has this SKU: 404."""
 
     def __init__(self, sku: str) -> None:
-        """Name the SKU in the description."""
         super().__init__(description=f"Product not found: {sku}")
 
 
@@ -52,7 +51,6 @@ class ProductExists(falcon.HTTPConflict):
     """Another product has this SKU already: 409."""
 
     def __init__(self, sku: str) -> None:
-        """Name the SKU in the description."""
         super().__init__(description=f"Product SKU already exists: {sku}")
 
 

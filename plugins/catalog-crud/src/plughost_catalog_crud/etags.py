@@ -9,7 +9,7 @@ import falcon
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from plughost.http import Request
     from plughost_catalog_store import Product
@@ -46,20 +46,15 @@ def require_match(req: Request, current: Product | None) -> None:
         raise falcon.HTTPPreconditionFailed(description="If-Match: no tag matches the product.")
 
 
-def precondition(req: Request) -> Callable[[Product | None], None]:
-    """Return the check for a request's `If-Match` and `If-None-Match`, to call before a change.
+def check_preconditions(req: Request, current: Product | None) -> None:
+    """Refuse a change that a request's `If-Match` or `If-None-Match` excludes.
 
-    Returns:
-        A function of the current product or None. It raises 412 when the precondition fails.
+    Raises:
+        falcon.HTTPPreconditionFailed: The current product doesn't meet them.
     """
-    if_none_match = req.if_none_match
-
-    def check(current: Product | None) -> None:
-        require_match(req, current)
-        if if_none_match is not None and _matches(if_none_match, current, weak=True):
-            raise falcon.HTTPPreconditionFailed(description="If-None-Match: a tag matches the product.")
-
-    return check
+    require_match(req, current)
+    if req.if_none_match is not None and _matches(req.if_none_match, current, weak=True):
+        raise falcon.HTTPPreconditionFailed(description="If-None-Match: a tag matches the product.")
 
 
 def _matches(tags: Sequence[falcon.ETag | str], current: Product | None, *, weak: bool = False) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost.http import encode, preferred, read_body
 from plughost_catalog_core import ProductDraft
-from plughost_catalog_crud.etags import etag, is_known, precondition, require_match
+from plughost_catalog_crud.etags import check_preconditions, etag, is_known, require_match
 from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
@@ -52,7 +52,6 @@ class Count:
     """The resource of the number of products."""
 
     def __init__(self, catalog: Catalog, paging: Paging) -> None:
-        """Take the catalog and its paging rules."""
         self._catalog = catalog
         self._paging = paging
 
@@ -66,7 +65,6 @@ class OneProduct:
     """The resource of one product."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, product_id: int) -> None:
@@ -86,10 +84,9 @@ class OneProduct:
     def on_put(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Replace the product, or create it with this id."""
         draft = read_body(req, ProductDraft)
-        check_precondition = precondition(req)
 
         def check(current: Product | None) -> None:
-            check_precondition(current)
+            check_preconditions(req, current)
             if current is None and product_id > MAX_CLIENT_ID:
                 raise _not_found(product_id)
 
@@ -101,7 +98,7 @@ class OneProduct:
 
     def on_delete(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Delete the product."""
-        if not self._catalog.remove(product_id, precondition(req)):
+        if not self._catalog.remove(product_id, partial(check_preconditions, req)):
             raise _not_found(product_id)
         resp.status = falcon.HTTP_204
 

@@ -37,7 +37,6 @@ class Catalog:
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store `catalog`."""
         self._store = store
 
     # By SKU.
@@ -56,7 +55,7 @@ class Catalog:
         Raises:
             ProductNotFound: No product has this SKU.
         """
-        product = self._store.read(table.get, sku)
+        product = self._store.read(table.one, "WHERE sku = ?", sku)
         if product is None:
             raise ProductNotFound(sku)
         return product
@@ -85,7 +84,7 @@ class Catalog:
 
     def find(self, product_id: int) -> Product | None:
         """Return the product with this id, or None."""
-        return self._store.read(table.find, product_id)
+        return self._store.read(table.one, "WHERE id = ?", product_id)
 
     def put(self, product_id: int, draft: ProductDraft, check: Check = _accept_any) -> tuple[Product, bool]:
         """Replace a product, or store a new one with this id.
@@ -155,7 +154,9 @@ class Catalog:
             page: The page's number, from zero.
             size: The number of products on a page.
         """
-        return self._store.read(table.named, text, min(page * size, MAX_ID), min(size, MAX_ID))
+        contains = "strpos" if self._store.dialect == "postgresql" else "instr"
+        clauses = f"WHERE {contains}(name, ?) > 0 ORDER BY id LIMIT ? OFFSET ?"
+        return self._store.read(table.select, clauses, text, min(size, MAX_ID), min(page * size, MAX_ID))
 
     def _batches(self, condition: str, *values: str | int) -> Iterator[Sequence[Product]]:
         def following(session: Session, last: int | None, limit: int) -> list[Product]:

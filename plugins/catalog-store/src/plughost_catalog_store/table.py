@@ -51,7 +51,6 @@ class Line(msgspec.Struct, frozen=True):
 # SQLite stores prices as binary floating point, exact to 15 digits; a price has no more.
 _PRICE: Final = {"sqlite": "printf('%.15g', price)", "postgresql": "trim_scale(price)::text"}
 _SELECT: Final = {dialect: f"SELECT id, sku, name, {price}, stock FROM products " for dialect, price in _PRICE.items()}  # noqa: S608 - all ours  # nosec B608
-_CONTAINS: Final = {"sqlite": "instr", "postgresql": "strpos"}
 _INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
 _INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
 _UPDATE: Final = "UPDATE products SET sku = ?, name = ?, price = ?, stock = ? WHERE id = ?"
@@ -77,21 +76,10 @@ def lines(session: Session, after: int | None, limit: int) -> list[Line]:
     return [Line(key, sku, name, raw(price), stock) for key, sku, name, price, stock in rows]
 
 
-def get(session: Session, sku: str) -> Product | None:
-    """Return the product with an SKU, or None."""
-    row = session.row(_SELECT[session.dialect] + "WHERE sku = ?", sku)
+def one(session: Session, clauses: str, value: str | int) -> Product | None:
+    """Return the product that the clauses select, or None."""
+    row = session.row(_SELECT[session.dialect] + clauses, value)
     return None if row is None else Product(row[0], row[1], row[2], Decimal(row[3]), row[4])
-
-
-def find(session: Session, product_id: int) -> Product | None:
-    """Return the product with an id, or None."""
-    return next(iter(select(session, "WHERE id = ?", product_id)), None)
-
-
-def named(session: Session, text: str, offset: int, limit: int) -> list[Product]:
-    """Return products whose name contains a literal text, by id."""
-    contains = f"{_CONTAINS[session.dialect]}(name, ?) > 0"
-    return select(session, f"WHERE {contains} ORDER BY id LIMIT ? OFFSET ?", text, limit, offset)
 
 
 def count(session: Session, clauses: str = "", *values: str | int) -> int:
@@ -108,7 +96,7 @@ def insert(session: Session, draft: ProductDraft) -> Product:
 def select_for_update(session: Session, product_id: int) -> Product | None:
     """Return the product with an id, locked until the session ends, or None."""
     for_update = " FOR UPDATE" if session.dialect == "postgresql" else ""
-    return next(iter(select(session, f"WHERE id = ?{for_update}", product_id)), None)
+    return one(session, f"WHERE id = ?{for_update}", product_id)
 
 
 def insert_at(session: Session, product_id: int, draft: ProductDraft) -> Product | None:

@@ -29,7 +29,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:

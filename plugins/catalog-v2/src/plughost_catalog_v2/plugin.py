@@ -32,7 +32,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -52,7 +51,6 @@ class OneProduct:
     """The resource of one product."""
 
     def __init__(self, catalog: MemoryCatalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:

@@ -46,7 +46,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -66,7 +65,6 @@ class OneProduct:
     """The resource of one product."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:

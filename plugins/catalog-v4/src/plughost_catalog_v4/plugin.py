@@ -69,7 +69,6 @@ class Products:
     """The resource of all products."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -89,7 +88,6 @@ class OneProduct:
     """The resource of one product."""
 
     def __init__(self, catalog: Catalog) -> None:
-        """Take the catalog."""
         self._catalog = catalog
 
     def on_get(self, req: Request, resp: falcon.Response, sku: str) -> None:

@@ -24,7 +24,6 @@ class FrontPageRedirect:
     """Redirects the prefix to the front page, since relative links would be wrong at the prefix."""
 
     def __init__(self, front: str) -> None:
-        """Take the front page's path."""
         self._front = front
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:

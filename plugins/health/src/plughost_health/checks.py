@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from plughost import Check, Health
 
@@ -19,20 +19,15 @@ HOST: Final = "host"
 
 
 def own_checks(context: PluginContext[Settings]) -> list[Check]:
-    """Return the checks that this plugin declares.
-
-    Args:
-        context: This plugin's context.
-    """
+    """Return the checks that this plugin declares."""
     host, settings = context.host, context.settings
-    certificate = partial(_certificate, host, settings.minimum_certificate_days)
     return [
         Check(name="process", check=_alive, kinds=frozenset({"live"})),
         Check(name=HOST, check=partial(_ready, host), kinds=frozenset({"ready"})),
         Check(name="started", check=partial(_started, host), kinds=frozenset({"started"})),
         Check(name="plugins", check=partial(_plugins, host), kinds=frozenset()),
         Check(name="disk", check=partial(_disk, host, int(settings.minimum_disk))),
-        Check(name="certificate", check=certificate),
+        Check(name="certificate", check=partial(_certificate, host, settings.minimum_certificate_days)),
     ]
 
 
@@ -43,9 +38,9 @@ def _alive() -> Health:
 
 def _ready(host: HostView) -> Health:
     """Report whether the host wants requests: it does from when it serves until it stops or is drained."""
-    data: dict[str, Any] = {"phase": host.phase, "generation": host.generation}
-    unready = host.unready
-    return Health(up=unready is None, data=data if unready is None else {**data, "reason": unready})
+    reason = host.unready
+    data = {"phase": host.phase, "generation": host.generation}
+    return Health(up=reason is None, data=data if reason is None else {**data, "reason": reason})
 
 
 def _started(host: HostView) -> Health:
@@ -71,5 +66,5 @@ def _certificate(host: HostView, minimum_days: int) -> Health:
     info = host.certificate()
     if info is None:
         return Health(up=True, data={"https": "no listener"})
-    data: dict[str, Any] = {"notAfter": info.not_after.isoformat(), "daysLeft": info.days_left}
+    data = {"notAfter": info.not_after.isoformat(), "daysLeft": info.days_left}
     return Health(up=info.days_left >= minimum_days, data=data)

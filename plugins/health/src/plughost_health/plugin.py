@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from pydantic import BaseModel, Field
 
-from plughost import Check, Operation, Response, Route, RouteGroup, hookimpl
-from plughost_health.checks import HOST, own_checks
+from plughost import Check, Health, Operation, Response, Route, RouteGroup, hookimpl
+from plughost_health.checks import own_checks
 from plughost_health.runner import CheckRunner
 from plughost_health.settings import Settings
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/q/health"
 _SUMMARIES: Final = {
+    "": "Tell what every health check finds",
     "live": "Tell whether the process is well, or should be restarted",
     "ready": "Tell whether the host takes requests, or should be left out for now",
     "started": "Tell whether the host has started",
@@ -44,13 +45,7 @@ class Probe:
     """Answers 200 when every check is up, else 503."""
 
     def __init__(self, runner: CheckRunner, kind: str | None, *, public: bool) -> None:
-        """Serve the checks of a kind.
-
-        Args:
-            runner: Runs the checks.
-            kind: The kind, or None for all.
-            public: Whether everybody sees the results of each check.
-        """
+        """Serve the checks of a kind, or all; `public` shows the results of each check to everybody."""
         self._runner = runner
         self._kind = kind
         self._public = public
@@ -58,11 +53,11 @@ class Probe:
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the results of the checks, or 503 if one is down."""
         found = self._runner.run(self._kind)
-        up = all(each.health.up for each in found)
+        up = all(health.up for health in found.values())
         resp.status = 200 if up else 503
         resp.cache_control = ["no-store"]
-        checks = [each.as_json() for each in found] if self._public or req.may_look else []
-        resp.media = {"status": "UP" if up else "DOWN", "checks": checks}
+        checks = found.items() if self._public or req.may_look else ()
+        resp.media = {"status": _status(up), "checks": [_as_json(name, health) for name, health in checks]}
 
 
 @hookimpl
@@ -74,23 +69,31 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the probes on the site `main`."""
-    settings = context.settings
-    runner = CheckRunner(lambda: context.host.checks, timeout=settings.timeout, keep=settings.cache, always=[HOST])
-    public = settings.public
-    routes = [
-        Route("", Probe(runner, None, public=public), {"GET": _operation("", "Tell what every health check finds")})
-    ]
-    routes += [
-        Route(f"/{kind}", Probe(runner, kind, public=public), {"GET": _operation(kind, summary)})
+    runner = CheckRunner(context.host, context.settings)
+    routes = tuple(
+        Route(
+            f"/{kind}" if kind else "",
+            Probe(runner, kind or None, public=context.settings.public),
+            {"GET": _operation(kind, summary)},
+        )
         for kind, summary in _SUMMARIES.items()
-    ]
-    return [RouteGroup(prefix=PREFIX, routes=tuple(routes), title="Health")]
+    )
+    return [RouteGroup(prefix=PREFIX, routes=routes, title="Health")]
 
 
 @hookimpl
 def register_checks(context: PluginContext[Settings]) -> list[Check]:
     """Return the checks of the host as a whole, which join those of the other plugins."""
     return own_checks(context)
+
+
+def _as_json(name: str, health: Health) -> dict[str, object]:
+    fields: dict[str, object] = {"name": name, "status": _status(health.up)}
+    return {**fields, "data": dict(health.data)} if health.data else fields
+
+
+def _status(up: bool) -> str:
+    return "UP" if up else "DOWN"
 
 
 def _operation(kind: str, summary: str) -> Operation:

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 from plughost import Health
+from plughost_health.checks import HOST
 
 if TYPE_CHECKING:
-    from plughost import Check
+    from plughost import Check, HostView
+    from plughost_health.settings import Settings
 
-TIMED_OUT = "it has not returned in time"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
-    """The outcome of a check.
-
-    Attributes:
-        name: The check's name.
-        health: Its result; down if it raised or timed out.
-    """
-
-    name: str
-    health: Health
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the outcome for the response (CONTRACT 8)."""
-        fields: dict[str, Any] = {"name": self.name, "status": "UP" if self.health.up else "DOWN"}
-        return {**fields, "data": dict(self.health.data)} if self.health.data else fields
+_TIMED_OUT: Final = Health(up=False, data={"error": "it has not returned in time"})
 
 
 class CachedCheck:
@@ -40,18 +22,12 @@ class CachedCheck:
     A check that hangs holds a single thread, and only the first callers wait for it.
     """
 
-    def __init__(self, check: Check, *, keep: float) -> None:
-        """Prepare to run a check.
-
-        Args:
-            check: The check.
-            keep: Seconds for which its result is cached.
-        """
+    def __init__(self, check: Check, cache_seconds: float) -> None:
         self.check = check
-        self._keep = keep
+        self._cache_seconds = cache_seconds
         self._changed = threading.Condition()
         self._running = self._hung = False
-        self._found = Health(up=False, data={"error": TIMED_OUT})
+        self._found = _TIMED_OUT
         self._until = 0.0
 
     def begin(self) -> None:
@@ -70,10 +46,8 @@ class CachedCheck:
         """
         with self._changed:
             timeout = 0.0 if self._hung else max(0.0, deadline - monotonic())
-            if self._changed.wait_for(lambda: not self._running, timeout):
-                return self._found
-            self._hung = True
-        return Health(up=False, data={"error": TIMED_OUT})
+            self._hung = not self._changed.wait_for(lambda: not self._running, timeout)
+            return _TIMED_OUT if self._hung else self._found
 
     def _run(self) -> None:
         try:
@@ -82,61 +56,42 @@ class CachedCheck:
             found = Health(up=False, data={"error": type(error).__name__})
         with self._changed:
             self._found = found
-            self._until = monotonic() + self._keep
+            self._until = monotonic() + self._cache_seconds
             self._running = self._hung = False
             self._changed.notify_all()
 
 
 class CheckRunner:
-    """Runs the checks that a host declares."""
+    """Runs the checks that a host's plugins declare."""
 
-    def __init__(
-        self,
-        checks: Callable[[], Iterable[Check]],
-        *,
-        timeout: float,
-        keep: float,
-        always: Collection[str] = (),
-    ) -> None:
-        """Take the checks and their limits.
-
-        Args:
-            checks: Returns the current checks; a reload changes them.
-            timeout: Seconds after which a check counts as down.
-            keep: Seconds for which a result is cached.
-            always: Names of checks that are never cached.
-        """
-        self._checks = checks
-        self._timeout = timeout
-        self._keep = keep
-        self._always = frozenset(always)
+    def __init__(self, host: HostView, settings: Settings) -> None:
+        self._host = host
+        self._settings = settings
         self._lock = threading.Lock()
-        self._cached: Mapping[str, CachedCheck] = {}
+        self._cached: dict[str, CachedCheck] = {}
 
-    def run(self, kind: str | None = None) -> list[CheckOutcome]:
+    def run(self, kind: str | None) -> dict[str, Health]:
         """Run the checks of a kind concurrently.
 
         Args:
             kind: `live`, `ready` or `started`; None for all.
 
         Returns:
-            The outcomes, sorted by name.
+            The results by the checks' names, sorted.
         """
-        cached = [cached_check for cached_check in self._current() if kind is None or kind in cached_check.check.kinds]
-        for cached_check in cached:
-            cached_check.begin()
-        deadline = monotonic() + self._timeout
-        return [CheckOutcome(cached_check.check.name, cached_check.result(deadline)) for cached_check in cached]
+        chosen = [each for each in self._current() if kind is None or kind in each.check.kinds]
+        for each in chosen:
+            each.begin()
+        deadline = monotonic() + self._settings.timeout
+        return {each.check.name: each.result(deadline) for each in chosen}
 
     def _current(self) -> list[CachedCheck]:
-        """Return the cached checks that are declared now, sorted by name; unchanged checks keep their cache."""
+        """Return the checks that are declared now, sorted by name; unchanged ones keep their cache."""
         with self._lock:
-            known = self._cached
-            cached = {}
-            for check in self._checks():
-                cached_check = known.get(check.name)
-                if cached_check is None or cached_check.check != check:
-                    cached_check = CachedCheck(check, keep=0.0 if check.name in self._always else self._keep)
-                cached[check.name] = cached_check
-            self._cached = cached
-            return [cached[name] for name in sorted(cached)]
+            known, self._cached = self._cached, {}
+            for check in sorted(self._host.checks, key=lambda check: check.name):
+                cached = known.get(check.name)
+                if cached is None or cached.check != check:
+                    cached = CachedCheck(check, 0.0 if check.name == HOST else self._settings.cache)
+                self._cached[check.name] = cached
+            return list(self._cached.values())

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import falcon
 
-from plughost import Principal
 from plughost.http import Request, secure_url
-from plughost_library_auth.tokens import InvalidToken, Tokens
+from plughost_library_auth.tokens import Bearer, InvalidToken, Tokens
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from plughost_library_auth.revocations import Revocations
 
 REALM: Final = "mylibrary"
@@ -25,19 +21,6 @@ NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 _BASIC: Final = f'Basic realm="{REALM}", charset="UTF-8"'
 _BEARER: Final = f'Bearer realm="{REALM}"'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bearer(Principal):
-    """The principal of a token.
-
-    Attributes:
-        expires: When the token expires, in UTC.
-        token_id: The claim `jti`, by which the token is revoked.
-    """
-
-    expires: datetime
-    token_id: str
 
 
 class Authenticator:
@@ -63,17 +46,16 @@ class Authenticator:
         if self._require_tls:
             refuse_plain_http(req)
         try:
-            claims = self._tokens.verify(token)
-            if claims.token_id in self._revocations:
-                msg = "the token was revoked"
-                raise InvalidToken(msg)
+            bearer = self._tokens.verify(token)
+            if bearer.token_id in self._revocations:
+                raise InvalidToken("the token was revoked")
         except InvalidToken:
             raise falcon.HTTPUnauthorized(
                 description="The token is invalid or has expired; log in again.",
                 challenges=[f'{_BEARER}, error="invalid_token"'],
                 headers=NO_STORE,
             ) from None
-        return Bearer(claims.email, frozenset(claims.roles), expires=claims.expires, token_id=claims.token_id)
+        return bearer
 
 
 def bearer_principal(req: Request) -> Bearer:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
 from plughost_library_auth.keyring import KeyFileError, KeyRing
-from plughost_library_auth.passwords import read_hash
+from plughost_library_auth.users import hash_password
 
 if TYPE_CHECKING:
     from plughost import PluginContext
@@ -44,3 +45,21 @@ def rotate_key_command(context: PluginContext[Settings]) -> None:
         if key.retired is not None:
             until = datetime.fromtimestamp(key.verifies_until, UTC)
             click.echo(f"{key.kid} ({key.algorithm}) verifies until {until:%Y-%m-%d %H:%M:%S} UTC.")
+
+
+def read_hash(rounds: int) -> str:
+    """Read a password, never from arguments, which other users of the machine can see. Return its bcrypt hash."""
+    try:
+        return hash_password(_read(), rounds)
+    except UnicodeError:
+        msg = "the password is not UTF-8"
+        raise click.ClickException(msg) from None
+    except ValueError as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _read() -> str:
+    if sys.stdin.isatty():
+        # The prompt goes to standard error, so that standard output has only the result.
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    return sys.stdin.readline().rstrip("\r\n")

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from plughost import locked_folder, tighten, write_private
 from plughost.stores import Unavailable
-from plughost_library_auth.keys import KeyRecord, SigningKey
+from plughost_library_auth.keys import SigningKey
 
 if TYPE_CHECKING:
     from plughost_library_auth.settings import Algorithm
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 KEY_FILE: Final = "signing-keys.json"
 
 _CHECK_INTERVAL: Final = 10  # seconds
-_RECORDS: Final = TypeAdapter(list[KeyRecord])
+_KEYS: Final = TypeAdapter(tuple[SigningKey, ...])
 
 
 class KeyFileError(Exception):
@@ -53,20 +53,21 @@ class KeyFile:
             with path.open("rb") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 content = file.read()
-            keys = tuple(SigningKey.from_record(record) for record in _RECORDS.validate_json(content))
+            keys = _KEYS.validate_json(content)
             if not keys or keys[-1].retired is not None:
-                msg = "no key signs"
-                raise ValueError(msg)
+                raise ValueError("no key signs")
         except OSError as error:
-            msg = f"cannot read the signing keys {path}: {error.strerror}"
-            raise KeyFileError(msg) from error
+            raise KeyFileError(f"cannot read the signing keys {path}: {error.strerror}") from error
         except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            msg = (
+            reason = (
+                error.errors()[0]["msg"].removeprefix("Value error, ")
+                if isinstance(error, ValidationError)
+                else str(error)
+            )
+            raise KeyFileError(
                 f"the signing keys {path} are damaged ({reason}): put the file back from a backup, or delete it to"
                 " have a new key made, which logs everybody out"
-            )
-            raise KeyFileError(msg) from error
+            ) from error
         return cls(keys, stamp)
 
     @property
@@ -174,7 +175,7 @@ class KeyRing:
             return self._add_key(present.keys)
         tighten(self._path, 0o600)  # a file restored from a backup may have another mode
         if signing.lifetime < self._lifetime:
-            return self._write((*present.keys[:-1], replace(signing, lifetime=self._lifetime)))
+            return self._write((*present.keys[:-1], signing.model_copy(update={"lifetime": self._lifetime})))
         return present
 
     def _add_key(self, keys: Sequence[SigningKey]) -> KeyFile:
@@ -182,7 +183,7 @@ class KeyRing:
         return self._write((*retired, SigningKey.generate(self._algorithm, self._lifetime)))
 
     def _write(self, keys: Sequence[SigningKey]) -> KeyFile:
-        write_private(self._path, _RECORDS.dump_json([key.record() for key in _unexpired(keys)], indent=2))
+        write_private(self._path, _KEYS.dump_json(_unexpired(keys), indent=2))
         return KeyFile.read(self._path)
 
 

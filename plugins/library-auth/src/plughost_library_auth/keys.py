@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import time
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
+import jwt
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
-from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
-from pydantic import BaseModel, ConfigDict, Field
+from jwt.utils import base64url_encode
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, model_validator
 
 from plughost_library_auth.settings import Algorithm  # noqa: TC001 - pydantic reads it at run time
 
@@ -24,22 +24,17 @@ _RSA_BITS: Final = 2048  # the minimum of RFC 7518 section 3.3, enough for token
 _GRACE: Final = 60
 
 
-class KeyRecord(BaseModel):
-    """A signing key as stored in the file."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    kid: Annotated[str, Field(min_length=1)]
-    algorithm: Algorithm
-    created: int
-    lifetime: int
-    retired: int | None
-    private_key: str
+def _load(pem: Any) -> Any:
+    return serialization.load_pem_private_key(pem.encode(), password=None) if isinstance(pem, str) else pem
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SigningKey:
-    """A key that signs tokens, or did so until it was retired.
+def _dump(private: PrivateKey) -> str:
+    pem, pkcs8 = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return private.private_bytes(pem, pkcs8, serialization.NoEncryption()).decode()
+
+
+class SigningKey(BaseModel):
+    """A key that signs tokens, or did so until it was retired. The file has these fields, with the key as PEM.
 
     Attributes:
         kid: The key id in a token's header: its RFC 7638 thumbprint.
@@ -47,71 +42,47 @@ class SigningKey:
         created: When it was created, in seconds since the epoch.
         lifetime: The longest lifetime of its tokens, in seconds.
         retired: When it was retired, in seconds since the epoch; None for the signing key.
-        private: The key that signs.
-        public: The key that verifies.
+        private_key: The key that signs.
     """
 
-    kid: str
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kid: str = Field(min_length=1)
     algorithm: Algorithm
     created: int
     lifetime: int
     retired: int | None
-    private: PrivateKey = field(repr=False)
-    public: PublicKey = field(repr=False)
+    private_key: Annotated[PrivateKey, PlainValidator(_load), PlainSerializer(_dump), Field(repr=False)]
+
+    @model_validator(mode="after")
+    def _check_algorithm(self) -> Self:
+        if not _matches_algorithm(self.private_key, self.algorithm):
+            raise ValueError(f"key {self.kid} is not one for {self.algorithm}")
+        return self
 
     @classmethod
     def generate(cls, algorithm: Algorithm, lifetime: int) -> Self:
         """Generate a new key for tokens with a lifetime in seconds."""
         private = _generate(algorithm)
-        public = private.public_key()
+        # RFC 7638: SHA-256 over the required members in lexical order.
+        canonical = json.dumps(_public_jwk(private.public_key(), algorithm), separators=(",", ":"), sort_keys=True)
         return cls(
-            kid=_thumbprint(public),
+            kid=base64url_encode(hashlib.sha256(canonical.encode()).digest()).decode(),
             algorithm=algorithm,
             created=int(time.time()),
             lifetime=lifetime,
             retired=None,
-            private=private,
-            public=public,
-        )
-
-    @classmethod
-    def from_record(cls, record: KeyRecord) -> Self:
-        """Return the key of a record.
-
-        Raises:
-            ValueError: The private key is invalid, or not for the record's algorithm.
-        """
-        private = serialization.load_pem_private_key(record.private_key.encode(), password=None)
-        if not isinstance(private, PrivateKey) or not _matches_algorithm(private, record.algorithm):
-            msg = f"key {record.kid} is not one for {record.algorithm}"
-            raise ValueError(msg)
-        return cls(
-            kid=record.kid,
-            algorithm=record.algorithm,
-            created=record.created,
-            lifetime=record.lifetime,
-            retired=record.retired,
-            private=private,
-            public=private.public_key(),
-        )
-
-    def record(self) -> KeyRecord:
-        """Return the key's record for the file."""
-        pem = self.private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        return KeyRecord(
-            kid=self.kid,
-            algorithm=self.algorithm,
-            created=self.created,
-            lifetime=self.lifetime,
-            retired=self.retired,
-            private_key=pem.decode(),
+            private_key=private,
         )
 
     def retire(self) -> SigningKey:
         """Return a copy that is retired now."""
-        return replace(self, retired=int(time.time()))
+        return self.model_copy(update={"retired": int(time.time())})
+
+    @cached_property
+    def public(self) -> PublicKey:
+        """The key that verifies."""
+        return self.private_key.public_key()
 
     @property
     def verifies_until(self) -> float:
@@ -120,7 +91,7 @@ class SigningKey:
 
     def jwk(self) -> dict[str, str]:
         """Return the public key as a JSON Web Key (RFC 7517)."""
-        return {**_public_jwk(self.public), "kid": self.kid, "use": "sig", "alg": self.algorithm}
+        return {**_public_jwk(self.public, self.algorithm), "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
 
 def _generate(algorithm: Algorithm) -> PrivateKey:
@@ -133,7 +104,7 @@ def _generate(algorithm: Algorithm) -> PrivateKey:
             return ed25519.Ed25519PrivateKey.generate()
 
 
-def _matches_algorithm(private: PrivateKey, algorithm: Algorithm) -> bool:
+def _matches_algorithm(private: object, algorithm: Algorithm) -> bool:
     match algorithm:
         case "RS256":
             return isinstance(private, rsa.RSAPrivateKey) and private.key_size >= _RSA_BITS
@@ -143,20 +114,7 @@ def _matches_algorithm(private: PrivateKey, algorithm: Algorithm) -> bool:
             return isinstance(private, ed25519.Ed25519PrivateKey)
 
 
-def _public_jwk(public: PublicKey) -> dict[str, str]:
+def _public_jwk(public: PublicKey, algorithm: Algorithm) -> dict[str, str]:
     """Return only the members that RFC 7518 section 6 and RFC 8037 require of a public key."""
-    members: dict[str, Any]
-    match public:
-        case rsa.RSAPublicKey():
-            members = RSAAlgorithm.to_jwk(public, as_dict=True)
-        case ec.EllipticCurvePublicKey():
-            members = ECAlgorithm.to_jwk(public, as_dict=True)
-        case _:
-            members = OKPAlgorithm.to_jwk(public, as_dict=True)
+    members: dict[str, str] = jwt.get_algorithm_by_name(algorithm).to_jwk(public, as_dict=True)
     return {name: members[name] for name in ("kty", "crv", "x", "y", "n", "e") if name in members}
-
-
-def _thumbprint(public: PublicKey) -> str:
-    """Return the RFC 7638 thumbprint: SHA-256 over the required members in lexical order."""
-    canonical = json.dumps(_public_jwk(public), separators=(",", ":"), sort_keys=True)
-    return base64.urlsafe_b64encode(hashlib.sha256(canonical.encode()).digest()).rstrip(b"=").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from plughost import Operation, Response
@@ -69,16 +70,15 @@ SECURED: Final = Operation(
     roles=("user", "admin"),
 )
 
-ADMIN: Final = Operation(
+ADMIN: Final = replace(
+    SECURED,
     id="getAdminIdentity",
     summary="Show the user of the token, for administrators",
     description="Open to the role `admin`.",
     responses={
-        200: Response(description="The token's user, roles and expiry.", model=Identity),
-        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
+        **SECURED.responses,
         403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
     },
-    security=("bearer",),
     roles=("admin",),
 )
 

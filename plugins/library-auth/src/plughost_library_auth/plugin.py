@@ -17,7 +17,7 @@ from plughost_library_auth.records import STORE, Records
 from plughost_library_auth.resources import Discovery, Login, PublicKeys, Secured, Service
 from plughost_library_auth.revocations import Revocations
 from plughost_library_auth.settings import Settings
-from plughost_library_auth.throttle import MAX_WAIT, LoginLimits, LoginThrottle
+from plughost_library_auth.throttle import MAX_WAIT, LoginThrottle
 from plughost_library_auth.tokens import Tokens
 from plughost_library_auth.users import UserStore, demo_users
 
@@ -62,11 +62,10 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     settings = context.settings
     keys = _keys(context)
     records = _records(context)
-    throttle = LoginThrottle(_limits(context), records.is_known)
     login = Login(
         users=_users(context),
         tokens=_tokens(context, keys),
-        throttle=throttle,
+        throttle=_throttle(context, records),
         records=records,
         revocations=_revocations(context),
         context=context,
@@ -75,7 +74,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
         Route("/setup/login", login, {"GET": operations.LOGIN, "DELETE": operations.LOGOUT}),
         Route("/setup/secured", Secured(), {"GET": operations.SECURED}),
         Route("/setup/secured/admin", Secured(), {"GET": operations.ADMIN}),
-        Route("/libraryAuthentification", Service(PREFIX), {"GET": operations.SERVICE}),
+        Route("/libraryAuthentification", Service(), {"GET": operations.SERVICE}),
         Route("/.well-known/openid-configuration", Discovery(settings.issuer), {"GET": operations.METADATA}),
         Route("/.well-known/jwks.json", PublicKeys(keys), {"GET": operations.PUBLIC_KEYS}),
     )
@@ -151,14 +150,15 @@ def _revocations(context: PluginContext[Settings]) -> Revocations:
     return Revocations(_records(context), context.keep("revoked", dict[str, int]))
 
 
-def _limits(context: PluginContext[Settings]) -> LoginLimits:
+def _throttle(context: PluginContext[Settings], records: Records) -> LoginThrottle:
     settings = context.settings
-    anywhere, known = settings.login_limit_anywhere, settings.login_limit_known
-    return LoginLimits(
-        account=context.counter(settings.login_limit_account, "failed-logins-of-account", always=True),
-        address=context.counter(settings.login_limit_address, "failed-logins-of-address", always=True),
-        anywhere=context.counter(anywhere, "failed-logins-anywhere", always=True, longest=MAX_WAIT),
-        known=context.counter(known, "failed-logins-from-known", always=True, longest=MAX_WAIT),
+    counter = partial(context.counter, always=True)  # also while the host's rate-limit storage is away
+    return LoginThrottle(
+        account=counter(settings.login_limit_account, "failed-logins-of-account"),
+        address=counter(settings.login_limit_address, "failed-logins-of-address"),
+        anywhere=counter(settings.login_limit_anywhere, "failed-logins-anywhere", longest=MAX_WAIT),
+        known=counter(settings.login_limit_known, "failed-logins-from-known", longest=MAX_WAIT),
+        is_known=records.is_known,
     )
 
 

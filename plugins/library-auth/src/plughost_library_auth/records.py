@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,23 +23,6 @@ _MAX_ADDRESSES: Final = 20  # known addresses of an account; beyond that, the ol
 _OVERLAP: Final = 60  # seconds that clocks of hosts can differ, or a commit can be late
 
 
-class NoSuchUser(LookupError):  # noqa: N818 - reads better where it is caught
-    """The store has no user with this address."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredUser:
-    """A user of the store.
-
-    Attributes:
-        user: The user, as in the settings.
-        disabled: Whether logins are refused.
-    """
-
-    user: User
-    disabled: bool
-
-
 STORE: Final = Store(
     name="library-auth",
     migrations=files(__package__) / "migrations",
@@ -55,7 +37,6 @@ class Records:
     """
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store `library-auth`."""
         self._store = store
 
     def find(self, email: str) -> tuple[User | None, int]:
@@ -65,9 +46,9 @@ class Records:
         """
         return self._store.read(_find, account_key(email) if is_email_address(email) else "")
 
-    def users(self) -> tuple[StoredUser, ...]:
-        """Return all users, sorted by address."""
-        return tuple(self._store.read(_users))
+    def users(self) -> list[tuple[User, bool]]:
+        """Return all users, sorted by address, each with whether logins are refused."""
+        return self._store.read(_users)
 
     def add(self, user: User) -> bool:
         """Add a user. Return whether the address was free."""
@@ -77,14 +58,9 @@ class Records:
             return False
         return True
 
-    def change(self, email: str, **values: Any) -> None:
-        """Change columns of a user.
-
-        Raises:
-            NoSuchUser: No user has this address.
-        """
-        if not self._store.run(_change, account_key(email), values):
-            raise NoSuchUser(email)
+    def change(self, email: str, **values: Any) -> bool:
+        """Change columns of a user. Return whether there is one."""
+        return self._store.run(_change, account_key(email), values)
 
     def last_logins(self) -> Mapping[str, int]:
         """Return the last login of each account in seconds since the epoch, by `account_key`."""
@@ -119,9 +95,9 @@ def _find(session: Session, account: str) -> tuple[User | None, int]:
     return _user(*found) if found else None, max_rounds or 0
 
 
-def _users(session: Session) -> list[StoredUser]:
+def _users(session: Session) -> list[tuple[User, bool]]:
     rows = session.rows("SELECT email, password_hash, role, disabled FROM library_users ORDER BY account")
-    return [StoredUser(_user(email, hashed, role), bool(disabled)) for email, hashed, role, disabled in rows]
+    return [(_user(email, hashed, role), bool(disabled)) for email, hashed, role, disabled in rows]
 
 
 def _user(email: str, password_hash: str, role: Role) -> User:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import falcon
 from pydantic import BaseModel, Field
@@ -11,7 +12,14 @@ from pydantic import BaseModel, Field
 from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
 from plughost.stores import StoreError
-from plughost_library_auth.access import NO_STORE, basic_credentials, bearer_principal, login_refused, service_url
+from plughost_library_auth.access import (
+    NO_STORE,
+    PREFIX,
+    basic_credentials,
+    bearer_principal,
+    login_refused,
+    service_url,
+)
 from plughost_library_auth.concurrency import TooBusy
 
 if TYPE_CHECKING:
@@ -70,28 +78,18 @@ class Metadata(BaseModel):
     claims_supported: list[str] = ["iss", "sub", "roles", "iat", "nbf", "exp", "jti"]
 
 
+@dataclass(frozen=True, kw_only=True)
 class Login:
     """Exchanges credentials for a token, and revokes tokens."""
 
-    secret = True
+    secret: ClassVar = True
 
-    def __init__(
-        self,
-        *,
-        users: UserStore,
-        tokens: Tokens,
-        throttle: LoginThrottle,
-        records: Records,
-        revocations: Revocations,
-        context: PluginContext[Any],
-    ) -> None:
-        """Take the users, the token issuer, the throttle, the stores, and the context that reports logins."""
-        self._users = users
-        self._tokens = tokens
-        self._throttle = throttle
-        self._records = records
-        self._revocations = revocations
-        self._context = context
+    users: UserStore
+    tokens: Tokens
+    throttle: LoginThrottle
+    records: Records
+    revocations: Revocations
+    context: PluginContext[Any]
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return a token as plain text, whatever `Accept` says."""
@@ -100,16 +98,16 @@ class Login:
             raise login_refused()
         email, password = credentials
         address = req.remote_addr
-        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
+        self._refuse_throttled(self.throttle.seconds_to_wait(email, address), req, email)
         user = self._verify(email, password, req)
         if user is None:
-            self._refuse_throttled(self._throttle.record_failure(email, address), req, email)
+            self._refuse_throttled(self.throttle.record_failure(email, address), req, email)
             self._report("refused", req, email)
             raise login_refused()
         # Concurrent guesses may have used up the limit meanwhile. Then even the right password is refused.
-        self._refuse_throttled(self._throttle.seconds_to_wait(email, address), req, email)
+        self._refuse_throttled(self.throttle.seconds_to_wait(email, address), req, email)
         self._record_login(user, address)
-        resp.text = self._tokens.issue(user.email, [user.role], service_url(req))
+        resp.text = self.tokens.issue(user.email, [user.role], service_url(req))
         resp.content_type = "text/plain"
         resp.set_headers(NO_STORE)
         self._report("ok", req, user.email)
@@ -117,20 +115,20 @@ class Login:
     def on_delete(self, req: Request, resp: falcon.Response) -> None:
         """Revoke the request's token."""
         bearer = bearer_principal(req)
-        self._revocations.revoke(bearer.token_id, int(bearer.expires.timestamp()))
-        self._context.emit("revocation")
-        self._context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token_id)
+        self.revocations.revoke(bearer.token_id, int(bearer.expires.timestamp()))
+        self.context.emit("revocation")
+        self.context.audit("revocation", "ok", who=bearer.name, req=req, token=bearer.token_id)
         resp.status = falcon.HTTP_204
         resp.set_headers(NO_STORE)
 
     def _report(self, outcome: str, req: Request, email: str) -> None:
         # The audit trail has a pseudonym, never the name: people type passwords into the wrong field.
-        self._context.audit("login", outcome, who=email, req=req)
-        self._context.emit("login", outcome=outcome)
+        self.context.audit("login", outcome, who=email, req=req)
+        self.context.emit("login", outcome=outcome)
 
     def _verify(self, email: str, password: str, req: Request) -> User | None:
         try:
-            return self._users.verify(email, password)
+            return self.users.verify(email, password)
         except TooBusy:
             self._report("busy", req, email)
             raise falcon.HTTPServiceUnavailable(
@@ -140,16 +138,16 @@ class Login:
                 headers=NO_STORE,
             ) from None
         except StoreError:
-            self._refuse_throttled(self._throttle.record_failure(email, req.remote_addr), req, email)
+            self._refuse_throttled(self.throttle.record_failure(email, req.remote_addr), req, email)
             self._report("undecided", req, email)
             raise
 
     def _record_login(self, user: User, address: str) -> None:
         """Record the time and address of a login. A failure must not block a user of the settings."""
         try:
-            self._records.record_login(user.email, network_of(address))
+            self.records.record_login(user.email, network_of(address))
         except StoreError as error:
-            self._context.logger.warning("a login was not kept", reason=str(error))
+            self.context.logger.warning("a login was not kept", reason=str(error))
 
     def _refuse_throttled(self, seconds: int, req: Request, email: str) -> None:
         if seconds:
@@ -170,17 +168,12 @@ class Secured:
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the claims of the token."""
         bearer = bearer_principal(req)
-        identity = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
-        resp.media = identity.model_dump(mode="json")
+        resp.media = Identity(email=bearer.name, roles=sorted(bearer.roles), expiresAt=bearer.expires)
         resp.set_headers(NO_STORE)
 
 
 class Service:
     """Describes the service to those who reach it over TLS."""
-
-    def __init__(self, prefix: str) -> None:
-        """Take the prefix of the service."""
-        self._prefix = prefix
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the URLs of all resources. Plain HTTP is redirected to HTTPS if the site has such a listener."""
@@ -192,8 +185,8 @@ class Service:
                 resp.text = "This resource is on the secure port."
                 resp.content_type = "text/plain"
                 return
-        base = f"{req.prefix}{self._prefix}"
-        info = ServiceInfo(
+        base = f"{req.prefix}{PREFIX}"
+        resp.media = ServiceInfo(
             scheme="https" if req.scheme == "https" else "http",
             httpVersion=_http_version(req),
             login=f"{base}/setup/login",
@@ -201,14 +194,12 @@ class Service:
             admin=f"{base}/setup/secured/admin",
             jwks=f"{base}/.well-known/jwks.json",
         )
-        resp.media = info.model_dump(mode="json")
 
 
 class Discovery:
     """Shows the issuer of tokens and the URL of its keys."""
 
     def __init__(self, issuer: str | None) -> None:
-        """Take the setting `issuer`."""
         self._issuer = issuer
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -217,10 +208,8 @@ class Discovery:
         issuer = self._issuer or base
         if issuer.startswith(("https://", "http://")):
             base = issuer.rstrip("/")
-        metadata = Metadata(
-            issuer=issuer, jwks_uri=f"{base}/.well-known/jwks.json", token_endpoint=f"{base}/setup/login"
-        )
-        resp.media = metadata.model_dump(mode="json")
+        keys = f"{base}/.well-known/jwks.json"
+        resp.media = Metadata(issuer=issuer, jwks_uri=keys, token_endpoint=f"{base}/setup/login")
         resp.set_header("Cache-Control", "public, max-age=300")
 
 
@@ -228,12 +217,11 @@ class PublicKeys:
     """Shows the keys that verify tokens."""
 
     def __init__(self, keys: KeyRing) -> None:
-        """Take the signing keys."""
         self._keys = keys
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the JWK Set. A client reads it again when it gets a token with an unknown key."""
-        resp.media = KeySet(keys=[key.jwk() for key in self._keys.public_keys()]).model_dump(mode="json")
+        resp.media = KeySet(keys=[key.jwk() for key in self._keys.public_keys()])
         resp.set_header("Cache-Control", "public, max-age=300")
 
 

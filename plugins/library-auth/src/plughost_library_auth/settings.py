@@ -25,8 +25,7 @@ _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz
 
 def _email(value: str) -> str:
     if not is_email_address(value):
-        msg = "must be an e-mail address, without white space, control characters and colons"
-        raise ValueError(msg)
+        raise ValueError("must be an e-mail address, without white space, control characters and colons")
     return value
 
 
@@ -58,11 +57,10 @@ class User(BaseModel):
     @model_validator(mode="after")
     def _check_hash(self) -> Self:
         if not _is_bcrypt(self.password_hash.get_secret_value()):
-            msg = (
+            raise ValueError(
                 f"password_hash of {self.email} is not a bcrypt hash of at most {_MAX_ROUNDS} rounds;"
                 " leave the user out until `plughost library-auth hash-password` has made one"
             )
-            raise ValueError(msg)
         return self
 
 
@@ -115,8 +113,7 @@ class Settings(BaseModel):
         seen: set[str] = set()
         for user in self.users:
             if user.key in seen:
-                msg = f"user {user.email} is there twice (A to Z and a to z are the same)"
-                raise ValueError(msg)
+                raise ValueError(f"user {user.email} is there twice (A to Z and a to z are the same)")
             seen.add(user.key)
         return self
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import jwt
 from jwt.utils import base64url_decode, base64url_encode
 
+from plughost import Principal
+
 if TYPE_CHECKING:
     from plughost_library_auth.keyring import KeyRing
 
@@ -31,19 +33,15 @@ class InvalidToken(Exception):  # noqa: N818 - named like RFC 6750's `invalid_to
     """A forged, malformed, expired or revoked token. The message says why, for the log only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """The claims of a verified token.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer(Principal):
+    """The principal of a verified token.
 
     Attributes:
-        email: The user's e-mail address.
-        roles: The user's roles.
         expires: When the token expires, in UTC.
         token_id: The claim `jti`, by which the token is revoked.
     """
 
-    email: str
-    roles: tuple[str, ...]
     expires: datetime
     token_id: str
 
@@ -86,34 +84,31 @@ class Tokens:
         }
         if self._audience is not None:
             claims |= {"aud": self._audience, "client_id": _CLIENT}  # RFC 9068, 2.2 requires both
-        return jwt.encode(claims, key.private, algorithm=key.algorithm, headers={"kid": key.kid, "typ": _TYPE})
+        return jwt.encode(claims, key.private_key, algorithm=key.algorithm, headers={"kid": key.kid, "typ": _TYPE})
 
-    def verify(self, token: str) -> Claims:
-        """Verify a token's signature and claims, and return the claims.
+    def verify(self, token: str) -> Bearer:
+        """Verify a token's signature and claims, and return its principal.
 
         Raises:
             InvalidToken: It is malformed, forged, expired, not yet valid, of another issuer or of an unknown key.
         """
         match = _COMPACT.fullmatch(token) if len(token) <= _MAX_LENGTH else None
         if match is None:
-            msg = "not a compact JWS"
-            raise InvalidToken(msg)
+            raise InvalidToken("not a compact JWS")
         try:
             _require_canonical(match["signature"])
-            return _claims(self._payload(token), token)
+            return _bearer(self._payload(token), token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidToken(str(error)) from error
 
     def _payload(self, token: str) -> dict[str, Any]:
         header = jwt.get_unverified_header(token)
         if str(header.get("typ", _TYPE)).lower() not in _TYPES:
-            msg = "not an access token"
-            raise InvalidToken(msg)
+            raise InvalidToken("not an access token")
         kid = header.get("kid")
         key = self._keys.verification_key(kid) if isinstance(kid, str) else None
         if key is None:
-            msg = "unknown key"
-            raise InvalidToken(msg)
+            raise InvalidToken("unknown key")
         # The algorithm comes from the key, never from the token (RFC 8725 section 3.1).
         payload: dict[str, Any] = jwt.decode(
             token,
@@ -125,22 +120,20 @@ class Tokens:
             options={"require": _REQUIRED},
         )
         if int(payload["exp"]) <= time.time():  # without leeway: it would prolong the token
-            msg = "the token has expired"
-            raise InvalidToken(msg)
+            raise InvalidToken("the token has expired")
         return payload
 
 
 def _require_canonical(signature: str) -> None:
     """Refuse set spare bits in the last character: otherwise, several spellings of one token would be valid."""
     if base64url_encode(base64url_decode(signature)).decode() != signature:
-        msg = "the signature is not in its canonical encoding"
-        raise ValueError(msg)
+        raise ValueError("the signature is not in its canonical encoding")
 
 
-def _claims(payload: dict[str, Any], token: str) -> Claims:
+def _bearer(payload: dict[str, Any], token: str) -> Bearer:
     roles = payload.get("roles")
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
-        msg = "the claim roles is not an array of strings"
-        raise InvalidToken(msg)
+        raise InvalidToken("the claim roles is not an array of strings")
     token_id = payload.get("jti") or hashlib.sha256(token.encode()).hexdigest()
-    return Claims(payload["sub"], tuple(roles), datetime.fromtimestamp(payload["exp"], UTC), token_id)
+    expires = datetime.fromtimestamp(payload["exp"], UTC)
+    return Bearer(payload["sub"], frozenset(roles), expires=expires, token_id=token_id)

@@ -14,8 +14,8 @@ import click
 from pydantic import SecretStr, ValidationError
 
 from plughost.stores import StoreError
-from plughost_library_auth.passwords import read_hash
-from plughost_library_auth.records import STORE, NoSuchUser, Records
+from plughost_library_auth.commands import read_hash
+from plughost_library_auth.records import STORE, Records
 from plughost_library_auth.settings import User, account_key
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def add_command(context: PluginContext[Settings], email: str, role: Any) -> None
         raise click.ClickException(f"the user {email} is in the settings, which take precedence: change it there")
     with _readable_errors():
         try:
-            user = User(email=email, password_hash=_new_hash(context), role=role)
+            hashed = SecretStr(read_hash(context.settings.bcrypt_rounds))
+            user = User(email=email, password_hash=hashed, role=role)
         except ValidationError as error:
             raise click.ClickException(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
         if not _records(context).add(user):
@@ -83,10 +84,8 @@ def password_command(context: PluginContext[Settings], email: str) -> None:
 
     The command asks for the new password, or reads it from standard input.
     """
-    with _readable_errors():
-        hashed = _new_hash(context)
-        rounds = int(hashed.get_secret_value()[4:6])
-        _records(context).change(email, password_hash=hashed.get_secret_value(), rounds=rounds)
+    hashed = read_hash(context.settings.bcrypt_rounds)
+    _change(context, email, password_hash=hashed, rounds=int(hashed[4:6]))
     _report(context, "user password changed", email, f"Changed the password of {email}.")
 
 
@@ -96,8 +95,7 @@ def password_command(context: PluginContext[Settings], email: str) -> None:
 @click.pass_obj
 def role_command(context: PluginContext[Settings], email: str, role: str) -> None:
     """Change the role of the user EMAIL; tokens keep the old role until they expire."""
-    with _readable_errors():
-        _records(context).change(email, role=role)
+    _change(context, email, role=role)
     _report(context, "user role changed", email, f"{email} has the role {role}.", role=role)
 
 
@@ -106,8 +104,7 @@ def role_command(context: PluginContext[Settings], email: str, role: str) -> Non
 @click.pass_obj
 def disable_command(context: PluginContext[Settings], email: str) -> None:
     """Refuse logins of the user EMAIL; tokens stay valid until they expire or are revoked."""
-    with _readable_errors():
-        _records(context).change(email, disabled=1)
+    _change(context, email, disabled=1)
     _report(context, "user disabled", email, f"{email} can't log in any more.")
 
 
@@ -116,8 +113,7 @@ def disable_command(context: PluginContext[Settings], email: str) -> None:
 @click.pass_obj
 def enable_command(context: PluginContext[Settings], email: str) -> None:
     """Let the user EMAIL log in again."""
-    with _readable_errors():
-        _records(context).change(email, disabled=0)
+    _change(context, email, disabled=0)
     _report(context, "user enabled", email, f"{email} can log in again.")
 
 
@@ -125,14 +121,14 @@ def _rows(context: PluginContext[Settings]) -> Iterator[dict[str, Any]]:
     records = _records(context)
     logins = records.last_logins()
     configured = {user.key: user for user in context.settings.users}
-    stored = {each.user.key: each for each in records.users()}
+    stored = {user.key: (user, disabled) for user, disabled in records.users()}
     for key in sorted({*configured, *stored}):
-        user = configured[key] if key in configured else stored[key].user
+        user = configured[key] if key in configured else stored[key][0]
         yield {
             "email": user.email,
             "role": user.role,
             "kept": ", ".join(["settings"] * (key in configured) + ["store"] * (key in stored)),
-            "disabled": key not in configured and stored[key].disabled,
+            "disabled": key not in configured and stored[key][1],
             "last_login": _timestamp(logins.get(key)),
             "audit_name": context.pseudonym(key),
         }
@@ -158,8 +154,10 @@ def _records(context: PluginContext[Settings]) -> Records:
     return Records(context.store(STORE))
 
 
-def _new_hash(context: PluginContext[Settings]) -> SecretStr:
-    return SecretStr(read_hash(context.settings.bcrypt_rounds))
+def _change(context: PluginContext[Settings], email: str, **values: Any) -> None:
+    with _readable_errors():
+        if not _records(context).change(email, **values):
+            raise click.ClickException(f"the store has no user {email}; `users list` shows all users")
 
 
 def _report(context: PluginContext[Settings], what: str, email: str, line: str, **more: Any) -> None:
@@ -177,7 +175,5 @@ def _is_configured(context: PluginContext[Settings], email: str) -> bool:
 def _readable_errors() -> Iterator[None]:
     try:
         yield
-    except NoSuchUser as error:
-        raise click.ClickException(f"the store has no user {error}; `users list` shows all users") from None
     except StoreError as error:
         raise click.ClickException(str(error)) from None

@@ -51,9 +51,6 @@ class UserStore:
         self._semaphore = semaphore or FairSemaphore(max(1, min(_cores() - 1, _MAX_CONCURRENT_CHECKS)))
         self._records = records
 
-    def __len__(self) -> int:
-        return len(self._users)
-
     def verify(self, email: str, password: str) -> User | None:
         """Return the user with this e-mail address and password, or None.
 
@@ -110,14 +107,11 @@ def hash_password(password: str, rounds: int) -> str:
     """
     secret = password.encode()
     if not secret:
-        msg = "the password is empty"
-        raise ValueError(msg)
+        raise ValueError("the password is empty")
     if len(secret) > MAX_PASSWORD_BYTES:
-        msg = f"the password has {len(secret)} bytes as UTF-8; bcrypt takes {MAX_PASSWORD_BYTES} at most"
-        raise ValueError(msg)
+        raise ValueError(f"the password has {len(secret)} bytes as UTF-8; bcrypt takes {MAX_PASSWORD_BYTES} at most")
     if 0 in secret:
-        msg = "the password contains NUL, which bcrypt treats as its end"
-        raise ValueError(msg)
+        raise ValueError("the password contains NUL, which bcrypt treats as its end")
     return bcrypt.hashpw(secret, bcrypt.gensalt(rounds)).decode()
 
 

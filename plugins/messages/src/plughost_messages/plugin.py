@@ -56,7 +56,6 @@ class AllMessages:
     """The resource of all messages."""
 
     def __init__(self, messages: Messages) -> None:
-        """Take the messages."""
         self._messages = messages
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
@@ -75,7 +74,6 @@ class OneMessage:
     """The resource of one message. A missing message is a 404 without a body (SPEC Errors)."""
 
     def __init__(self, messages: Messages) -> None:
-        """Take the messages."""
         self._messages = messages
 
     def on_get(self, req: Request, resp: falcon.Response, message_id: int) -> None:

@@ -43,7 +43,6 @@ class Messages:
     """All messages. Every change is one transaction, on disk when its method returns."""
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store `messages`."""
         self._store = store
 
     def batches(self) -> Iterator[Sequence[Message]]:

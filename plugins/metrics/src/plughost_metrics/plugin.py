@@ -15,14 +15,13 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.openmetrics import exposition as openmetrics
+from pydantic import BaseModel, ConfigDict, Field
 
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
 from plughost.http import PROBLEM_DETAILS, preferred
+from plughost_metrics.families import PluginMetrics
 from plughost_metrics.host import COUNTED_EVENTS, EventCounters, HostState
-from plughost_metrics.plugin_metrics import PluginMetrics
-from plughost_metrics.requests import NAME, RequestTimes
-from plughost_metrics.settings import Settings
-from plughost_metrics.times import HistogramState, StoreTimes
+from plughost_metrics.times import RequestTimes, StoreTimes
 
 if TYPE_CHECKING:
     from plughost import PluginContext
@@ -30,6 +29,16 @@ if TYPE_CHECKING:
 
 TEXT: Final = "text/plain"
 OPENMETRICS: Final = "application/openmetrics-text"
+
+
+class Settings(BaseModel):
+    """The table `[plugins.metrics]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    public: bool = Field(
+        False, description="Show the metrics to everyone, not only to this machine and on the site `admin`"
+    )
 
 
 class Scrape:
@@ -80,7 +89,7 @@ class MetricsPlugin:
     @hookimpl
     def register_observers(self, context: PluginContext[Settings]) -> list[Observer]:
         """Time every request of the host."""
-        times = RequestTimes(HistogramState.of_host(context, NAME), context.host)
+        times = RequestTimes(context)
         self._registry.register(times)
         self._registry.register(PluginMetrics(context.host))
         return [Observer(name="requests", observe_times=times.observe)]
@@ -118,10 +127,7 @@ class MetricsPlugin:
         subscriptions += self._subscriptions
 
     @hookimpl
-    def stopping(self, context: PluginContext[Settings]) -> None:
+    def stopping(self) -> None:
         """End the subscriptions."""
-        subscriptions = context.keep("watching", list[Callable[[], None]])
         for end in self._subscriptions:
-            if end in subscriptions:
-                subscriptions.remove(end)
-                end()
+            end()

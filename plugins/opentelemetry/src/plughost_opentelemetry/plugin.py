@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from plughost import Middleware, hookimpl
@@ -10,8 +11,6 @@ from plughost_opentelemetry.process import delegate_to, is_under_agent, stop_del
 from plughost_opentelemetry.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from opentelemetry.sdk.trace import TracerProvider
 
     from plughost import PluginContext
@@ -24,11 +23,8 @@ class OpenTelemetryPlugin:
     """The plugin, with one instance for each host. Without an endpoint or the agent, requests don't pass through it."""
 
     def __init__(self) -> None:
-        """Trace nothing yet."""
         self._requests: Requests | None = None
-        self._provider: TracerProvider | None = None
-        self._process_provider: TracerProvider | None = None
-        self._unsubscribe: Callable[[], None] | None = None
+        self._ending = ExitStack()
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
@@ -54,25 +50,23 @@ class OpenTelemetryPlugin:
 
         from plughost_opentelemetry.spans import JobSpans, StoreSpans  # noqa: PLC0415 - see above
 
+        provider = None
         if not is_under_agent():
-            self._provider, self._process_provider = _providers(context.settings)
-            delegate_to(self._process_provider)
-        tracer = trace.get_tracer("plughost", tracer_provider=self._provider)
+            provider, process_provider = _providers(context.settings)
+            self._ending.callback(provider.shutdown)
+            delegate_to(process_provider)
+            self._ending.callback(stop_delegating_to, process_provider)
+        tracer = trace.get_tracer("plughost", tracer_provider=provider)
         stores = StoreSpans(tracer, context.host.events)
         jobs = JobSpans(tracer, stores, context.settings.sample)
-        self._unsubscribe = context.host.events.subscribe(jobs, "job_started", "job")
+        self._ending.callback(context.host.events.subscribe(jobs, "job_started", "job"))
         self._requests.begin(tracer, stores)
+        self._ending.callback(self._requests.end)
 
     @hookimpl
     def stopping(self) -> None:
         """Stop tracing, and export the pending spans."""
-        if self._requests is not None:
-            self._requests.end()
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-        if self._provider is not None and self._process_provider is not None:
-            stop_delegating_to(self._process_provider)
-            self._provider.shutdown()
+        self._ending.close()
 
 
 def _providers(settings: Settings) -> tuple[TracerProvider, TracerProvider]:

@@ -71,8 +71,7 @@ class Requests:
 
     def end(self) -> None:
         """Stop tracing."""
-        if self._active is not None:
-            UNSAMPLED_SPAN.hosts -= 1
+        UNSAMPLED_SPAN.hosts -= 1
         self._active = None
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:

@@ -54,7 +54,6 @@ class StoreSpans:
     """Makes spans of store operations. It subscribes to store events only while something is recorded."""
 
     def __init__(self, tracer: Tracer, events: Events) -> None:
-        """Take the tracer and the events."""
         self._tracer = tracer
         self._events = events
         self._lock = threading.Lock()
@@ -102,7 +101,6 @@ class JobSpans:
     """Makes spans of jobs."""
 
     def __init__(self, tracer: Tracer, stores: StoreSpans, sample: float) -> None:
-        """Take the tracer, the spans of stores, and the fraction of jobs to sample."""
         self._tracer = tracer
         self._stores = stores
         self._sample = sample

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -88,5 +87,5 @@ class ProfileJSON11(ProfileJSON):
     updated_at: _Milliseconds = Field(description="When the profile was last changed.")
 
 
-VIEWS: Final[Mapping[str, type[ProfileJSON]]] = MappingProxyType({"1.0": ProfileJSON, "1.1": ProfileJSON11})
+VIEWS: Final[Mapping[str, type[ProfileJSON]]] = {"1.0": ProfileJSON, "1.1": ProfileJSON11}
 """The profile's model in each minor version, oldest first. Add a new version here."""

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from plughost import Middleware, Route, RouteGroup, hookimpl
+from plughost import Middleware, PluginError, Route, RouteGroup, hookimpl
 from plughost.ratelimits import RateLimit
-from plughost_profile_template.access import security
 from plughost_profile_template.envelope import ENVELOPE
 from plughost_profile_template.models import VIEWS
 from plughost_profile_template.resources import UserProfile, operations
@@ -37,18 +36,14 @@ def register_stores(context: PluginContext[Settings]) -> list[Store]:
 @hookimpl
 def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
     """Limit the requests of each client below the prefix."""
-    return [
-        Middleware(
-            name="profile-template-rate-limit",
-            component=RateLimit(context, context.settings.rate_limit),
-        )
-    ]
+    limit = RateLimit(context, context.settings.rate_limit)
+    return [Middleware(name="profile-template-rate-limit", component=limit)]
 
 
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the service: every response below `/users` has this plugin's envelope."""
-    schemes = security(context)
+    schemes = _security(context)
     resource = UserProfile(Profiles(context.store(STORE)), by_user=bool(schemes))
     return [
         RouteGroup(
@@ -60,3 +55,20 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
             realm="users",
         )
     ]
+
+
+def _security(context: PluginContext[Settings]) -> tuple[str, ...]:
+    """Return the security schemes that the operations declare and the host enforces.
+
+    Raises:
+        PluginError: The settings require users, but no installed plugin authenticates them. The host marks this
+            plugin as failed, shows both sentences, and serves the others.
+    """
+    if context.settings.auth == "none":
+        return ()
+    if context.authenticator is None:
+        raise PluginError(
+            'the setting auth is "bearer", and no plugin that serves here is an authenticator',
+            'Install one, such as plughost-library-auth (plughost install library-auth), or set auth = "none".',
+        )
+    return ("bearer",)

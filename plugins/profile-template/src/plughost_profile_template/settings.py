@@ -23,6 +23,5 @@ class Settings(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.roles and self.auth != "bearer":
-            message = 'roles need auth = "bearer"'
-            raise ValueError(message)
+            raise ValueError('roles need auth = "bearer"')
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,16 +30,16 @@ class Profile:
 
     user_id: str
     display_name: str
-    email: str | None
-    profile_image_url: str | None
+    email: str | None = None
+    profile_image_url: str | None = None
     date_joined: int
-    fitness_level: str
-    height_cm: int | float | None
-    weight_kg: int | float | None
-    date_of_birth: int | None
-    gender: str
-    is_premium: bool
-    settings: Preferences
+    fitness_level: str = "BEGINNER"
+    height_cm: int | float | None = None
+    weight_kg: int | float | None = None
+    date_of_birth: int | None = None
+    gender: str = "UNDISCLOSED"
+    is_premium: bool = False
+    settings: Preferences = field(default_factory=Preferences)
     updated_at: int
 
 
@@ -57,7 +57,7 @@ def _find(session: Session, owner: str, lock: str = "") -> Profile | None:
     return None if row is None else _profile(row)
 
 
-def _change(session: Session, owner: str, initial: Profile, changes: Mapping[str, Any], now: int) -> Profile:
+def _change(session: Session, owner: str, initial: Profile, changes: Mapping[str, Any]) -> Profile:
     # The row stays locked until the transaction ends, so that no other change is lost.
     profile = _find(session, owner, " FOR UPDATE" if session.dialect == "postgresql" else "")
     if profile is None:
@@ -67,7 +67,7 @@ def _change(session: Session, owner: str, initial: Profile, changes: Mapping[str
         profile = initial
     if not changes:
         return profile
-    values = {**changes, "updated_at": now}
+    values = {**changes, "updated_at": initial.updated_at}
     terms = ", ".join(f"{name} = ?" for name in values)
     session.change(f"UPDATE profiles SET {terms} WHERE owner = ?", *values.values(), owner)  # noqa: S608 - names of fields  # nosec B608
     changed = _find(session, owner)
@@ -93,7 +93,6 @@ class Profiles:
     """The profiles of all users."""
 
     def __init__(self, store: OpenStore[Session]) -> None:
-        """Take the open store."""
         self._store = store
 
     def get(self, owner: str, initial: Profile) -> Profile:
@@ -117,6 +116,6 @@ class Profiles:
             The stored profile.
         """
         try:
-            return self._store.run(_change, owner, initial, changes, initial.updated_at)
+            return self._store.run(_change, owner, initial, changes)
         except Duplicate:  # a concurrent request has just created the profile, so now it can be changed
-            return self._store.run(_change, owner, initial, changes, initial.updated_at)
+            return self._store.run(_change, owner, initial, changes)

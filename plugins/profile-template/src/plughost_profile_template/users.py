@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from plughost_profile_template.envelope import now
 from plughost_profile_template.models import MAX_NAME_LENGTH
-from plughost_profile_template.store import Preferences, Profile
+from plughost_profile_template.store import Profile
 
 if TYPE_CHECKING:
     from plughost import Principal
@@ -41,8 +41,6 @@ def new_profile(user: Principal | None) -> Profile:
             weight_kg=72.5,
             date_of_birth=631152000000,
             gender="MALE",
-            is_premium=False,
-            settings=Preferences(),
             updated_at=joined,
         )
     printable = "".join(filter(str.isprintable, user.name))
@@ -50,14 +48,6 @@ def new_profile(user: Principal | None) -> Profile:
         user_id=str(uuid.uuid4()),
         display_name=printable.partition("@")[0].strip()[:MAX_NAME_LENGTH] or "User",
         email=user.name if "@" in user.name and printable == user.name and len(user.name) <= 255 else None,
-        profile_image_url=None,
         date_joined=joined,
-        fitness_level="BEGINNER",
-        height_cm=None,
-        weight_kg=None,
-        date_of_birth=None,
-        gender="UNDISCLOSED",
-        is_premium=False,
-        settings=Preferences(),
         updated_at=joined,
     )

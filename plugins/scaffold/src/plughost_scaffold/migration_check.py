@@ -17,6 +17,7 @@ from plughost_scaffold.sample_rows import insert_sample_rows
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores import OpenStore
 
 
 _LABELS: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
@@ -46,9 +47,10 @@ def check_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[C
             advice = f"write {dialect}/{number}_<what>.sql, which may be a comment alone"
             yield CheckResult(f"{label}: there is no {number}, which {_LABELS[other]} has: {advice}", failed=True)
         for earlier in range(max(1, len(steps))):
+            start = f"{steps[earlier - 1][:4]} with rows" if earlier else "empty"
             for result in _check_upgrade(plugin, store, dialect, steps[:earlier]):
                 failures += result.failed
-                yield replace(result, text=f"{label}, from {_version(steps, earlier)}: {result.text}")
+                yield replace(result, text=f"{label}, from {start}: {result.text}")
     except pytest.skip.Exception as skipped:
         yield CheckResult(f"{label}: not tried: {skipped}")
         return
@@ -75,38 +77,32 @@ def _missing_numbers(store: Store[Any], dialect: str) -> Iterator[tuple[str, str
         yield from ((name[:4], other) for name in _migration_files(store, other) if name[:4] > last)
 
 
-def _version(steps: list[str], earlier: int) -> str:
-    return f"{steps[earlier - 1][:4]} with rows" if earlier else "empty"
-
-
 def _check_upgrade(plugin: str, store: Store[Any], dialect: str, earlier: list[str]) -> Iterator[CheckResult]:
     """Create an earlier version of a store with sample rows, then apply the remaining migrations."""
     with tempfile.TemporaryDirectory(prefix="plughost-migrate-") as folder, _database(dialect, Path(folder)) as config:
         try:
             if earlier:
-                older = replace(store, migrations=_copy_migrations(store, dialect, earlier, Path(folder)), breaking=())
-                for table, reason in _create_with_rows(plugin, older, config).items():
+                migrations = _copy_migrations(store, dialect, earlier, Path(folder))
+                older = replace(store, migrations=migrations, breaking=(), entities=None)
+                with _opened(plugin, older, config) as opened:
+                    failures = insert_sample_rows(opened)
+                for table, reason in failures.items():
                     yield CheckResult(f"no rows could be put into {table}: {reason}")
-            _open(plugin, store, config)
+            with _opened(plugin, store, config):
+                pass
         except StoreError as error:
             yield CheckResult(str(error), failed=True)
 
 
-def _create_with_rows(plugin: str, store: Store[Any], config: StoresConfig) -> dict[str, str]:
-    stores = open_stores({plugin: [replace(store, entities=None)]}, config)
+@contextmanager
+def _opened(plugin: str, store: Store[Any], config: StoresConfig) -> Iterator[OpenStore[Any]]:
+    stores = open_stores({plugin: [store]}, config)
     try:
         for error in stores.failures.values():
             raise error
-        return insert_sample_rows(stores[store.name])
+        yield stores[store.name]
     finally:
         stores.close()
-
-
-def _open(plugin: str, store: Store[Any], config: StoresConfig) -> None:
-    stores = open_stores({plugin: [store]}, config)
-    stores.close()
-    for error in stores.failures.values():
-        raise error
 
 
 def _copy_migrations(store: Store[Any], dialect: str, names: list[str], folder: Path) -> Path:

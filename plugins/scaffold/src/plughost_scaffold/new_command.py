@@ -62,10 +62,7 @@ def new(
 def _write_distribution(plugin: Scaffold, into: Path) -> None:
     folder = into / f"plughost-{plugin.name}"
     files = list(plugin.files())
-    try:
-        write(files, folder)
-    except OSError as error:
-        raise click.ClickException(f"Nothing was written: {error}.") from error
+    _write(files, folder)
     click.echo(f"Wrote {folder} ({len(files)} files). Next:\n")
     lines = [f"cd {folder}", "pip install -e '.[dev]'", "pytest", "plughost serve --dev --reload"]
     if "route" in plugin.features:
@@ -81,12 +78,16 @@ def _write_file(ctx: click.Context, file: Path) -> None:
     if file.suffix != ".py":
         raise click.UsageError(f"{file} is not a Python file: its name must end with .py.")
     _check_name(ctx, name)
-    try:
-        write([(file.name, Scaffold(name, ()).single_file())], file.parent)
-    except OSError as error:
-        raise click.ClickException(f"Nothing was written: {error}.") from error
+    _write([(file.name, Scaffold(name, ()).single_file())], file.parent)
     click.echo(f'Wrote {file}. With plugins_dir = "{file.parent.as_posix()}" in plughost.toml, this serves it:\n')
     click.echo(f"  plughost serve --dev --reload\n  curl http://localhost:8080/{name}/Ada\n{_RELOAD_HINT}")
+
+
+def _write(files: list[tuple[str, str]], folder: Path) -> None:
+    try:
+        write(files, folder)
+    except OSError as error:
+        raise click.ClickException(f"Nothing was written: {error}.") from error
 
 
 def _check_name(ctx: click.Context, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost.stores import StoreError
@@ -43,14 +42,6 @@ _VALUES: Final[tuple[tuple[str, Callable[[int], object]], ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table and the types of its columns by name, without columns that the database fills."""
-
-    name: str
-    columns: dict[str, str]
-
-
 def insert_sample_rows(store: OpenStore[Session]) -> dict[str, str]:
     """Insert sample rows into each empty table of a store, referenced tables first.
 
@@ -60,40 +51,32 @@ def insert_sample_rows(store: OpenStore[Session]) -> dict[str, str]:
     pending = store.read(_empty_tables)
     while pending:
         failed: dict[str, str] = {}
-        for table in pending:
+        for table, columns in pending.items():
             try:
-                store.run(_insert, table)
+                store.run(_insert, table, columns)
             except (StoreError, ValueError) as error:
-                failed[table.name] = str(error)
+                failed[table] = str(error)
         if len(failed) == len(pending):
             return failed
-        pending = [table for table in pending if table.name in failed]
+        pending = {table: pending[table] for table in failed}
     return {}
 
 
-def _empty_tables(session: Session) -> list[_Table]:
-    names = [name for (name,) in session.rows(_TABLES[session.dialect]) if not name.startswith("plughost_")]
-    return [
-        _Table(
-            name,
-            {
-                column: kind
-                for column, kind, is_generated in session.rows(_COLUMNS[session.dialect], name)
-                if not is_generated
-            },
-        )
-        for name in names
-        if session.row(f"SELECT 1 FROM {_quoted(name)}") is None  # noqa: S608 - a quoted name  # nosec B608
-    ]
+def _empty_tables(session: Session) -> dict[str, dict[str, str]]:
+    """Return the types of each empty table's columns by name, without columns that the database fills."""
+    return {
+        table: {name: kind for name, kind, generated in session.rows(_COLUMNS[session.dialect], table) if not generated}
+        for (table,) in session.rows(_TABLES[session.dialect])
+        if not table.startswith("plughost_") and session.row(f"SELECT 1 FROM {_quoted(table)}") is None  # noqa: S608 - a quoted name  # nosec B608
+    }
 
 
-def _insert(session: Session, table: _Table) -> None:
+def _insert(session: Session, table: str, columns: dict[str, str]) -> None:
+    names = ", ".join(map(_quoted, columns))
+    placeholders = ", ".join("?" for _ in columns)
+    row = f"({names}) VALUES ({placeholders})" if columns else "DEFAULT VALUES"
     for number in range(1, _ROWS_PER_TABLE + 1):
-        values = [_value(kind, number) for kind in table.columns.values()]
-        columns = ", ".join(map(_quoted, table.columns))
-        placeholders = ", ".join("?" for _ in values)
-        row = f"({columns}) VALUES ({placeholders})" if values else "DEFAULT VALUES"
-        session.change(f"INSERT INTO {_quoted(table.name)} {row}", *values)
+        session.change(f"INSERT INTO {_quoted(table)} {row}", *(_value(kind, number) for kind in columns.values()))
 
 
 def _value(kind: str, number: int) -> Any:
