@@ -30,7 +30,7 @@ from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import PluginRecord, Registry, State
-from plughost._runtime.audit import command_audit
+from plughost._runtime.audit import CommandAudit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
 from plughost._runtime.optional import library_problems
@@ -165,7 +165,7 @@ def _make_context(name: str, config: Path | None) -> Any:
         dev=False,
         # Aliases are the operator's own commands, and control the host.
         trusted=(*settings.host.trusted, *ALIASES.values()),
-        audits=command_audit(settings),
+        audits=CommandAudit(settings),
     )
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)

@@ -113,11 +113,6 @@ class Audit:
         return path.read_bytes()
 
 
-def audit_of(settings: Settings, logger: structlog.stdlib.BoundLogger) -> Audit:
-    """Return the audit trail of a host with these settings."""
-    return Audit(logger, settings.data_dir, settings.path(settings.host.log.audit))
-
-
 def audit_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if the file can't be written: nobody would look for the trail in the log."""
     file = settings.path(settings.host.log.audit)
@@ -127,6 +122,9 @@ def audit_warnings(settings: Settings) -> Iterator[str]:
 
 class CommandAudit(Audit):
     """Writes the events of a command: to the file, else to the log of the running host, else to standard error."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))
 
     def record(self, what: str, outcome: str, **fields: Any) -> None:
         """Write an event, with the system user who ran the command."""
@@ -142,8 +140,3 @@ class CommandAudit(Audit):
                     super().write(event)
             return
         super().write(event)
-
-
-def command_audit(settings: Settings) -> CommandAudit:
-    """Return the audit trail for a command with these settings."""
-    return CommandAudit(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))
