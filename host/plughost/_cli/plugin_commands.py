@@ -182,11 +182,10 @@ class _CommandHost(Host):
         """Reload the running host. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
-    @property
+    @cached_property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The stores of all installed plugins, even disabled ones, prepared but not open."""
-        if self.generation is None:
-            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
+        self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
 
 

@@ -128,7 +128,7 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         predecessor.report(reason="\n".join([sentence, *reasons]))
         reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
-        if host.generation is not None:  # it serves, and can't take commands
+        if host.phase is Phase.SERVING:  # it can't take commands
             host.stop()
         control.stop()
         predecessor.report(reason=str(error))

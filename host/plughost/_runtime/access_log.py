@@ -117,11 +117,16 @@ class AccessLog:
             events = [_event(*each) for each in zip(*[iter(pending)] * _FIELD_COUNT, strict=True)]
             logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
             writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
-            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO):
-                writer.write_events(events)
-            else:
-                for context, event in events:
+            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO) and writer.write_json(events):
+                return
+            failures = []
+            for context, event in events:
+                try:
                     context.run(logger.info, **event)
+                except Exception as error:  # noqa: BLE001 - the other events are written before any error is raised
+                    failures.append(error)
+            if failures:
+                raise failures[0]
 
 
 def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:

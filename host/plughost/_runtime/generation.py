@@ -10,6 +10,8 @@ from plughost._apps.edge import SAFE_METHODS
 from plughost._plugins.registry import Registry, State
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
+from plughost.ratelimits import RateLimits
+from plughost.stores import Stores
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from plughost._api.host import Value
     from plughost._apps.application import SiteApp
     from plughost._settings.sources import Settings
-    from plughost.ratelimits import RateLimits
-    from plughost.stores import Stores
 
 
 class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
@@ -119,6 +119,19 @@ class Generation:
                 failure = self.registry.notify(record, hook)
                 if failure is not None:
                     record.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
+
+
+def empty_generation(settings: Settings) -> Generation:
+    """Return the generation of a host that has not started: without plugins."""
+    return Generation(
+        settings=settings,
+        registry=Registry(()),
+        stores=Stores({}, {}),
+        rate_limits=RateLimits(),
+        sites={},
+        warnings=(),
+        problems=(),
+    )
 
 
 def refuse(generation: Generation, running: Generation | None, accept: Collection[str], *, strict: bool) -> None:

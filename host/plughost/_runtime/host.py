@@ -43,7 +43,7 @@ class Host(HostState):
 
     settings: Settings
     without: tuple[str, ...]
-    generation: Generation | None
+    generation: Generation
     number: int
     started_at: datetime | None
     phase: Phase
@@ -170,7 +170,7 @@ class Host(HostState):
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
         """Return what `change_setting` would do to the settings file."""
-        return preview_setting(self.settings, self._models(), key, value)
+        return preview_setting(self.settings, self.generation.models, key, value)
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         """Change a setting in the settings file, and reload."""
@@ -232,8 +232,7 @@ class Host(HostState):
                 return True
             grace = self.settings.host.grace_time
             self.jobs.stop()
-            if self.generation is not None:
-                self.generation.notify("draining")
+            self.generation.notify("draining")
             started = monotonic()
             self.serving.end_streams(closing=self.serving.sites)
             answered = self.serving.close(tuple(self.serving.sites), grace)
@@ -242,15 +241,14 @@ class Host(HostState):
             self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
             self.request_log.set_observers({})
             self.request_log.access.write()
-            if self.generation is not None:
-                self.generation.notify("stopping")
-                self.generation.close()
+            self.generation.notify("stopping")
+            self.generation.close()
             self.phase = Phase.STOPPED
         return answered
 
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
-        if running is None or self.phase is not Phase.SERVING:
+        if self.phase is not Phase.SERVING:
             return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], started)
         try:
             settings, needs_restart = running.settings.reread()
@@ -359,23 +357,18 @@ class Host(HostState):
         self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
     ) -> ReloadReport:
         """Change a setting in the file and reload. If that is refused, restore the file."""
-        edit = edit_setting(self.settings, self._models(), key, value)
+        edit = edit_setting(self.settings, self.generation.models, key, value)
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
         return report
 
-    def _models(self) -> Mapping[str, Any]:
-        """Return the settings of plugins: see `Generation.models`."""
-        return {} if self.generation is None else self.generation.models
-
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
-        generation = self.generation
-        if generation is None or self.phase is not Phase.SERVING:
+        if self.phase is not Phase.SERVING:
             return report
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
-        return reload_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
+        return reload_certificate(report, self.serving, self.generation.sites, self.settings, dev=self.dev)

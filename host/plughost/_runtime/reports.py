@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def status_of(host: HostState) -> dict[str, Any]:
     """Return the status of a host, in plain values."""
     started_at = host.started_at
+    uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
     return {
         "pid": os.getpid(),
         "version": metadata.version("plughost"),
@@ -30,15 +31,23 @@ def status_of(host: HostState) -> dict[str, Any]:
         "unready": host.unready,
         "dev": host.dev,
         "generation": host.number,
-        "started_at": started_at.isoformat() if started_at is not None else None,
-        "uptime_seconds": round((datetime.now(UTC) - started_at).total_seconds(), 1)
-        if started_at is not None
-        else None,
-        "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
+        "started_at": started_at and started_at.isoformat(),
+        "uptime_seconds": uptime and round(uptime, 1),
+        "in_flight": host.view.in_flight,
         "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
         "certificate": _certificate_status(host),
-        "plugins": [_plugin_status(record) for record in sorted(host.records, key=lambda each: each.name)],
-        "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
+        "plugins": [
+            {
+                "name": each.name,
+                "version": each.version,
+                "state": each.state,
+                "reason": each.reason,
+                "trouble": each.trouble,
+                "prefixes": [group.prefix for group in each.declared.groups],
+            }
+            for each in sorted(host.view.plugins, key=lambda each: each.name)
+        ],
+        "last_reload": host.last_reload and host.last_reload.as_plain(),
     }
 
 
@@ -54,7 +63,6 @@ def report_swapped(
     """Return the report of a reload that swapped in a generation."""
     active = after.active()
     active_before = {record.name for record in before.active()}
-    installed = {record.name for record in after}
     return ReloadReport(
         swapped=True,
         generation=generation,
@@ -63,7 +71,7 @@ def report_swapped(
         disabled=tuple(
             record.name for record in after if record.name in active_before and record.state is State.DISABLED
         ),
-        removed=tuple(sorted(active_before - installed)),
+        removed=tuple(sorted(active_before - {record.name for record in after})),
         reused=tuple(record.name for record in active if record.reused),
         failed=_failure_reasons(after, State.FAILED),
         blocked=_failure_reasons(after, State.BLOCKED),
@@ -136,15 +144,4 @@ def _certificate_status(host: HostState) -> dict[str, Any] | None:
         "sha256": info.sha256,
         "file": str(info.path),
         "on_disk": on_disk,
-    }
-
-
-def _plugin_status(record: PluginRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "version": record.installed.version,
-        "state": record.state.value,
-        "reason": str(record.failure) if record.failure is not None else None,
-        "trouble": [str(failure) for failure in record.trouble],
-        "prefixes": [group.prefix for group in record.declared.groups],
     }

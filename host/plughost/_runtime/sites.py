@@ -19,7 +19,6 @@ from plughost._servers.dispatcher import Dispatcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from socket import socket
 
     from plughost._apps.application import SiteApp
     from plughost._servers.granian import GranianEngine
@@ -53,7 +52,6 @@ class Serving:
         self._settings = settings
         self._tls = tls
         self._sockets = sockets if sockets is not None else Sockets()
-        self._prepared: dict[Listener, socket] = {}
 
     def prepare(self, names: Collection[str]) -> None:
         """Bind the addresses of sites that are not open yet, and check their certificate, before `open`.
@@ -67,17 +65,14 @@ class Serving:
             if any(each.scheme == "https" for each in listeners):
                 self._tls()
             for each in listeners:
-                self._prepared[each] = self._sockets.take(each)
+                self._sockets.bind(each)
         except BaseException:
             self.release_prepared()
             raise
 
     def release_prepared(self) -> None:
         """Release the addresses that `prepare` bound and no site uses."""
-        while self._prepared:
-            listener, taken = self._prepared.popitem()
-            self._sockets.release(listener)
-            taken.close()
+        self._sockets.release_unused(self.engines)
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
         """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites.
@@ -208,11 +203,7 @@ class Serving:
     def _open_listener(self, listener: Listener, body_limit: int) -> None:
         tls = self._tls() if listener.scheme == "https" else None
         engine = self._make_engine(listener, body_limit, tls)
-        try:
-            engine.start(self._prepared.pop(listener, None) or self._sockets.take(listener))
-        except BaseException:
-            self._sockets.release(listener)
-            raise
+        engine.start(self._sockets.duplicate(listener))
         self.engines[listener] = engine
         if tls is not None:
             tls.require_unchanged()

@@ -15,6 +15,7 @@ from plughost._api.host import PluginView
 from plughost._logging import make_logger
 from plughost._plugins.allowed import why_not_allowed
 from plughost._runtime.audit import Audit
+from plughost._runtime.generation import Generation, empty_generation
 from plughost._runtime.jobs import Clock, Jobs
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.registry import PluginRecord
     from plughost._plugins.snapshots import Snapshot
-    from plughost._runtime.generation import Generation
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.keypairs import PreparedTLS
@@ -69,7 +69,7 @@ class HostState:
         request_log: Records requests for observers.
         jobs: The jobs of its plugins.
         view: The host as its plugins see it.
-        generation: The generation that it serves. None before `start`.
+        generation: The generation that it serves. An empty one before `start`.
         number: The number of that generation, from 1.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
@@ -106,7 +106,7 @@ class HostState:
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view: LiveView = LiveView(self)
         self.phase: Phase = Phase.STARTING
-        self.generation: Generation | None = None
+        self.generation: Generation = empty_generation(settings)
         self.number: int = 0
         self.started_at: datetime | None = None
         self.imported: dict[str, Snapshot] = {}
@@ -128,12 +128,12 @@ class HostState:
     @property
     def records(self) -> tuple[PluginRecord, ...]:
         """The records of all installed plugins. Empty before `start`."""
-        return () if self.generation is None else self.generation.registry.records
+        return self.generation.registry.records
 
     @property
     def active(self) -> tuple[PluginRecord, ...]:
         """The records of the active plugins."""
-        return () if self.generation is None else self.generation.registry.active()
+        return self.generation.registry.active()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
@@ -159,7 +159,7 @@ class HostState:
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name."""
-        return {} if self.generation is None else self.generation.stores
+        return self.generation.stores
 
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
@@ -208,8 +208,7 @@ class LiveView:
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
-        generation = self._host.generation
-        return {} if generation is None else {name: each.view for name, each in generation.sites.items()}
+        return {name: each.view for name, each in self._host.generation.sites.items()}
 
     @property
     def listeners(self) -> Mapping[Listener, int]:
@@ -240,8 +239,6 @@ class LiveView:
     @property
     def checks(self) -> tuple[Check, ...]:
         generation = self._host.generation
-        if generation is None:
-            return ()
         declared = (check for record in self._host.active for check in record.declared.checks)
         return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
 
@@ -269,8 +266,7 @@ class LiveView:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        generation = self._host.generation
-        return () if generation is None else generation.warnings
+        return self._host.generation.warnings
 
     @property
     def last_reload(self) -> ReloadReport | None:
@@ -283,8 +279,7 @@ class LiveView:
         return self._host.preview_host(self._host.settings, dev=dev).view
 
     def settings(self) -> list[Value]:
-        generation = self._host.generation
-        return list(self._host.settings.values({})) if generation is None else generation.setting_values()
+        return self._host.generation.setting_values()
 
     def certificate(self) -> CertificateInfo | None:
         from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
