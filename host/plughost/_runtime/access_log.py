@@ -79,15 +79,12 @@ class AccessLog:
             copy_context(),
         )
         if not self._is_writer_running:
-            self._start_writer()
+            with self._writer_lock:
+                if not self._is_writer_running:
+                    self._is_writer_running = True
+                    threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
         elif len(self._pending) >= _MAX_PENDING * _FIELD_COUNT:
             self.write()
-
-    def _start_writer(self) -> None:
-        with self._writer_lock:
-            if not self._is_writer_running:
-                self._is_writer_running = True
-                threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
 
     def _run_writer(self) -> None:
         """Write at intervals until nothing is pending."""

@@ -38,19 +38,17 @@ class Discovery:
     def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
         """Discover what this function returns at each call; by default, all distributions on `sys.path`."""
         self._distributions = distributions or metadata.distributions
-        self._pth_files = PthFiles() if distributions is None else None
+        self._pth_files = PthFiles()
 
     def discover(self, settings: Settings, *, dev: bool) -> Environment:
         """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
-        if self._pth_files is not None:
-            self._pth_files.unload_removed()
+        self._pth_files.unload_removed()
         folder = plugins_dir(settings, dev=dev)
         environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
         environment.warnings += _single_file_warnings(settings, dev=dev)
         environment.plugins = mark_disallowed(environment.plugins, settings.host.allowed)
-        if self._pth_files is not None:
-            usable = [each for each in environment.plugins if not each.problem]
-            self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
+        usable = [each for each in environment.plugins if not each.problem]
+        self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
         return environment
 
 
@@ -103,6 +101,7 @@ def build(
     _log_failures(host, registry)
     warnings = _warnings(host, registry, settings, sites)
     return Generation(
+        number=host.generation.number + 1,
         settings=settings,
         registry=registry,
         stores=stores.of(record.name for record in registry.active()),

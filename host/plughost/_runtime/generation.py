@@ -39,6 +39,7 @@ class Generation:
     """One assembly of a host.
 
     Attributes:
+        number: Its number, from 1.
         registry: All plugins and their states.
         stores: The open stores, by name.
         rate_limits: The counters of rate limits.
@@ -47,6 +48,7 @@ class Generation:
         problems: Why it can't serve, for reasons other than its plugins.
     """
 
+    number: int
     settings: Settings
     registry: Registry
     stores: Stores
@@ -124,6 +126,7 @@ class Generation:
 def empty_generation(settings: Settings) -> Generation:
     """Return the generation of a host that has not started: without plugins."""
     return Generation(
+        number=0,
         settings=settings,
         registry=Registry(()),
         stores=Stores({}, {}),

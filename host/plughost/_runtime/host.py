@@ -41,10 +41,8 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
 
-    settings: Settings
     without: tuple[str, ...]
     generation: Generation
-    number: int
     started_at: datetime | None
     phase: Phase
     imported: dict[str, Snapshot]
@@ -103,7 +101,6 @@ class Host(HostState):
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host.generation = host.dry_run()
         host.generation.close()
-        host.number = 1
         self.imported = host.attempted | self.imported
         return host
 
@@ -249,16 +246,16 @@ class Host(HostState):
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
         if self.phase is not Phase.SERVING:
-            return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], started)
+            return report_unchanged(running, [f"the host is {self.phase}, not serving"], started)
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
-            return report_unchanged(self.number, error.problems, started)
+            return report_unchanged(running, error.problems, started)
         environment = self._discovery.discover(settings, dev=self.dev)
         registry = self._register(environment, settings)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
-            return report_unchanged(self.number, [], started, restart_needed=reasons)
+            return report_unchanged(running, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             following = self._build(environment, registry, settings, running, accept)
@@ -268,12 +265,10 @@ class Host(HostState):
             self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
-            return report_unchanged(self.number, problems, started, refused=refused)
+            return report_unchanged(running, problems, started, refused=refused)
         cut_off = self._retire(running, following)
         self.imported = unload_removed(self.imported, self.attempted)
-        return report_swapped(
-            self.number, running.registry, following.registry, started, cut_off=cut_off, restart_needed=needs_restart
-        )
+        return report_swapped(running, following, started, cut_off=cut_off, restart_needed=needs_restart)
 
     def _register(self, environment: Environment, settings: Settings) -> Registry:
         """Return a registry of all installed plugins. Those to skip are disabled."""
@@ -322,8 +317,7 @@ class Host(HostState):
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
         self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
-        self.generation, self.settings = following, following.settings
-        self.number += 1
+        self.generation = following
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
         """Drain the replaced generation, and close what only it used. Return what was cut off.

@@ -16,7 +16,8 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import PluginRecord, Registry
+    from plughost._plugins.registry import PluginRecord
+    from plughost._runtime.generation import Generation
     from plughost._runtime.state import HostState
 
 
@@ -30,7 +31,7 @@ def status_of(host: HostState) -> dict[str, Any]:
         "phase": host.phase.value,
         "unready": host.unready,
         "dev": host.dev,
-        "generation": host.number,
+        "generation": host.generation.number,
         "started_at": started_at and started_at.isoformat(),
         "uptime_seconds": uptime and round(uptime, 1),
         "in_flight": host.view.in_flight,
@@ -52,20 +53,19 @@ def status_of(host: HostState) -> dict[str, Any]:
 
 
 def report_swapped(
-    generation: int,
-    before: Registry,
-    after: Registry,
+    running: Generation,
+    following: Generation,
     started: float,
     *,
     cut_off: Iterable[str],
     restart_needed: Iterable[str],
 ) -> ReloadReport:
     """Return the report of a reload that swapped in a generation."""
-    active = after.active()
-    active_before = {record.name for record in before.active()}
+    after, active, leaving = following.registry, following.registry.active(), running.registry.active()
+    active_before = {record.name for record in leaving}
     return ReloadReport(
         swapped=True,
-        generation=generation,
+        generation=following.number,
         added=tuple(record.name for record in active if record.name not in active_before),
         changed=tuple(record.name for record in active if record.name in active_before and not record.reused),
         disabled=tuple(
@@ -77,13 +77,13 @@ def report_swapped(
         blocked=_failure_reasons(after, State.BLOCKED),
         cut_off=tuple(cut_off),
         restart_needed=tuple(restart_needed),
-        trouble=(*trouble_of(active), *trouble_of(before.active(), "stopping")),
+        trouble=(*trouble_of(active), *trouble_of(leaving, "stopping")),
         seconds=_seconds(after, started),
     )
 
 
 def report_unchanged(
-    generation: int,
+    running: Generation,
     problems: Iterable[str],
     started: float,
     *,
@@ -93,7 +93,7 @@ def report_unchanged(
     """Return the report of a reload that left the running generation unchanged."""
     return ReloadReport(
         swapped=False,
-        generation=generation,
+        generation=running.number,
         problems=tuple(problems),
         failed=_failure_reasons(refused, State.FAILED),
         blocked=_failure_reasons(refused, State.BLOCKED),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
 from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from plughost._api.host import Listener
 
@@ -119,7 +120,9 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
     others: dict[str, int] = {}
     if pid != str(os.getpid()) or not count.isdecimal():
         return sockets, others
-    for descriptor, name in _descriptors(int(count), names):
+    descriptors = range(FIRST, FIRST + int(count))
+    for descriptor, given in zip(descriptors, chain(names.split(":"), repeat("")), strict=False):
+        name = given or "unknown"
         os.set_inheritable(descriptor, False)
         taken = _listening_socket(descriptor)
         if taken is None:
@@ -127,12 +130,6 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
         else:
             sockets.setdefault(name, []).append(taken)
     return sockets, others
-
-
-def _descriptors(count: int, names: str) -> Iterator[tuple[int, str]]:
-    name_list = names.split(":")
-    for number in range(count):
-        yield FIRST + number, name_list[number] if number < len(name_list) and name_list[number] else "unknown"
 
 
 def _listening_socket(descriptor: int) -> socket.socket | None:

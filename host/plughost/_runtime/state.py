@@ -56,7 +56,6 @@ class HostState:
     """The state of a host.
 
     Attributes:
-        settings: The settings in force.
         dev: Whether it runs with `--dev`.
         exposed: With `dev`, the addresses that other machines can reach. Then it has no features for development.
         without: Names of plugins to skip, in addition to those disabled in the settings.
@@ -70,7 +69,6 @@ class HostState:
         jobs: The jobs of its plugins.
         view: The host as its plugins see it.
         generation: The generation that it serves. An empty one before `start`.
-        number: The number of that generation, from 1.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
         attempted: The same for the last build, which may have been refused.
@@ -90,7 +88,7 @@ class HostState:
         lines: Events | None,
         clock: Clock | None,
     ) -> None:
-        self.settings: Settings = settings
+        self.generation: Generation = empty_generation(settings)
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
         self.without: tuple[str, ...] = tuple(without)
@@ -106,8 +104,6 @@ class HostState:
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.view: LiveView = LiveView(self)
         self.phase: Phase = Phase.STARTING
-        self.generation: Generation = empty_generation(settings)
-        self.number: int = 0
         self.started_at: datetime | None = None
         self.imported: dict[str, Snapshot] = {}
         self.attempted: dict[str, Snapshot] = {}
@@ -126,9 +122,9 @@ class HostState:
         """Return a host with other settings that opens nothing, to show what it would serve."""
 
     @property
-    def records(self) -> tuple[PluginRecord, ...]:
-        """The records of all installed plugins. Empty before `start`."""
-        return self.generation.registry.records
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.generation.settings
 
     @property
     def active(self) -> tuple[PluginRecord, ...]:
@@ -196,7 +192,7 @@ class LiveView:
 
     @property
     def generation(self) -> int:
-        return self._host.number
+        return self._host.generation.number
 
     @property
     def started_at(self) -> datetime | None:
@@ -204,7 +200,7 @@ class LiveView:
 
     @property
     def plugins(self) -> tuple[PluginView, ...]:
-        return tuple(map(_view, self._host.records))
+        return tuple(map(_view, self._host.generation.registry))
 
     @property
     def sites(self) -> Mapping[str, SiteView]:
