@@ -127,7 +127,6 @@ class AccessLog:
 
 
 def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:
-    """Return the context and the log event of a request."""
     now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, context = fields
     event = {
         "event": "request",

@@ -7,15 +7,15 @@ import hmac
 import os
 import secrets
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from functools import cached_property
+from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
-from plughost._logging import make_logger, suppress_events
+from plughost._logging import format_timestamp, make_logger, suppress_events
 from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Audit:
         if self._file is None:
             self._logger.info("audit", **event)
             return
-        line = msgspec.json.encode({"timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", **event}, enc_hook=str)
+        line = msgspec.json.encode({"timestamp": format_timestamp(time()), **event}, enc_hook=str)
         try:
             descriptor = self._open(self._file)
             try:

@@ -87,11 +87,9 @@ class Generation:
         }
 
     def announcements(self) -> Iterable[str]:
-        """Return the lines that plugins announce when the host starts."""
         return (line for record in self.registry.active() for line in record.context.announcements)
 
     def observers(self) -> dict[str, tuple[Observer, ...]]:
-        """Return the observers of requests, by plugin."""
         return {
             record.name: record.declared.observers for record in self.registry.active() if record.declared.observers
         }

@@ -41,7 +41,6 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
 
-    without: tuple[str, ...]
     generation: Generation
     started_at: datetime | None
     phase: Phase
@@ -80,10 +79,6 @@ class Host(HostState):
     @property
     def control(self) -> Host:
         return self
-
-    def skip(self, names: Collection[str]) -> None:
-        """Skip more plugins, from the next build on."""
-        self.without = (*self.without, *names)
 
     def environment(self) -> Environment:
         """Discover what is installed now."""

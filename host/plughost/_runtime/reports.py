@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 def status_of(host: HostState) -> dict[str, Any]:
-    """Return the status of a host, in plain values."""
     started_at = host.started_at
     uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
     return {

@@ -51,7 +51,7 @@ class Serving:
         self._file_limit = sys.maxsize
         self._settings = settings
         self._tls = tls
-        self._sockets = sockets if sockets is not None else Sockets()
+        self._sockets = sockets or Sockets()
 
     def prepare(self, names: Collection[str]) -> None:
         """Bind the addresses of sites that are not open yet, and check their certificate, before `open`.

@@ -61,13 +61,8 @@ class HostState:
         without: Names of plugins to skip, in addition to those disabled in the settings.
         logger: Its logger, which emits each line as an event of `lines`.
         lines: The lines of its log, for subscribers.
-        audit: Its audit trail.
         events: Events of the host, for subscribers.
-        clock: The clock of its jobs.
-        serving: Its open sites.
         request_log: Records requests for observers.
-        jobs: The jobs of its plugins.
-        view: The host as its plugins see it.
         generation: The generation that it serves. An empty one before `start`.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
@@ -92,13 +87,11 @@ class HostState:
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
         self.without: tuple[str, ...] = tuple(without)
-        self.lines: Events = lines if lines is not None else Events()
-        self.logger: structlog.stdlib.BoundLogger = (
-            logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        )
+        self.lines: Events = lines or Events()
+        self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
         self.audit: Audit = Audit(self.logger, settings.data_dir, settings.path(settings.host.log.audit))
         self.events: Events = Events()
-        self.clock: Clock = clock if clock is not None else Clock()
+        self.clock: Clock = clock or Clock()
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
         self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
