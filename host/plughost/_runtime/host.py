@@ -15,7 +15,7 @@ from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_u
 from plughost._runtime.building import Discovery, build, migrate, rehearse
 from plughost._runtime.generation import Generation, GenerationRefused, refuse
 from plughost._runtime.reports import report_swapped, report_unchanged
-from plughost._runtime.state import HostState, Phase
+from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.editing import edit_setting, editing, preview_setting
 from plughost._settings.errors import SettingsError
@@ -70,15 +70,12 @@ class Host(HostState):
         `lines`.
         """
         super().__init__(settings, dev=dev, without=without, logger=logger, sockets=sockets, lines=lines, clock=clock)
+        self.view: LiveView = LiveView(self, self)
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions)
         self._change_lock = threading.Lock()
         self._stop_requests = StopRequests()
-
-    @property
-    def control(self) -> Host:
-        return self
 
     def environment(self) -> Environment:
         """Discover what is installed now."""

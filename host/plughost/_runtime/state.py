@@ -72,6 +72,8 @@ class HostState:
         handed_over: Whether a successor process serves. This one then stays ready until it ends.
     """
 
+    view: LiveView
+
     def __init__(
         self,
         settings: Settings,
@@ -95,7 +97,6 @@ class HostState:
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
         self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
-        self.view: LiveView = LiveView(self)
         self.phase: Phase = Phase.STARTING
         self.started_at: datetime | None = None
         self.imported: dict[str, Snapshot] = {}
@@ -104,11 +105,6 @@ class HostState:
         self.drain_seconds: float = 0.0
         self.drained_at: float | None = None
         self.handed_over: bool = False
-
-    @property
-    @abstractmethod
-    def control(self) -> HostControl:
-        """What trusted plugins may do to the host."""
 
     @abstractmethod
     def preview_host(self, settings: Settings, *, dev: bool = False) -> HostState:
@@ -159,17 +155,14 @@ class HostState:
 class LiveView:
     """A running host, as its plugins see it: a `HostServices`."""
 
-    def __init__(self, host: HostState) -> None:
+    def __init__(self, host: HostState, control: HostControl) -> None:
         self._host = host
+        self.control: HostControl = control
         self.events: Events = host.events
         self.lines: Events = host.lines
         self._objects: dict[tuple[str, str], Any] = {}
         self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
-
-    @property
-    def control(self) -> HostControl:
-        return self._host.control
 
     @property
     def hooks(self) -> Mapping[str, str]:
