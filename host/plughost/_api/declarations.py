@@ -6,7 +6,7 @@ before anything starts, and can remove a plugin while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from types import MappingProxyType
@@ -335,3 +335,7 @@ class Declarations:
     checks: tuple[Check, ...] = ()
     jobs: tuple[Job, ...] = ()
     pages: tuple[Page, ...] = ()
+
+    def prefixes(self) -> Iterable[str]:
+        """Return the prefixes of the route groups."""
+        return (group.prefix for group in self.groups)

@@ -43,7 +43,7 @@ def status_of(host: HostState) -> dict[str, Any]:
                 "state": each.state,
                 "reason": each.reason,
                 "trouble": each.trouble,
-                "prefixes": [group.prefix for group in each.declared.groups],
+                "prefixes": [*each.declared.prefixes()],
             }
             for each in sorted(host.view.plugins, key=lambda each: each.name)
         ],
