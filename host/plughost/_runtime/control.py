@@ -85,11 +85,7 @@ class Control:
             ) from None
 
     def listen(self) -> None:
-        """Listen in place of the previous listener. Commands wait for `start`.
-
-        Raises:
-            OSError: The socket can't be made.
-        """
+        """Listen in place of the previous listener. Commands wait for `start`."""
         make_folder(self._path.parent)
         _require_own_folder(self._path, self._data_dir)
         new_path = self._path.with_suffix(".new")
@@ -100,11 +96,7 @@ class Control:
         new_path.replace(self._path)
 
     def start(self) -> None:
-        """Run commands, in a thread of its own.
-
-        Raises:
-            OSError: The socket can't be made.
-        """
+        """Run commands, in a thread of its own."""
         if self._server is None:
             self.listen()
         assert self._server is not None, "listen() has set it"

@@ -41,8 +41,6 @@ class Generation:
     Attributes:
         number: Its number, from 1.
         registry: All plugins and their states.
-        stores: The open stores, by name.
-        rate_limits: The counters of rate limits.
         sites: The app of each site, by name. A site without an active plugin is missing.
         warnings: Warnings for the operator.
         problems: Why it can't serve, for reasons other than its plugins.
@@ -136,12 +134,7 @@ def empty_generation(settings: Settings) -> Generation:
 
 
 def refuse(generation: Generation, running: Generation | None, accept: Collection[str], *, strict: bool) -> None:
-    """Refuse a generation that lacks a required plugin, or in which a plugin that serves now would fail.
-
-    Raises:
-        GenerationRefused: A required plugin does not serve, a setting can't be fulfilled, or a plugin would fail that
-            `accept` does not name.
-    """
+    """Refuse a generation that lacks a required plugin, or one that serves now and that `accept` does not name."""
     registry = generation.registry
     failed = [record for record in registry if record.failure is not None]
     problems = start_problems(generation)

@@ -75,12 +75,7 @@ class Serving:
         self._sockets.release_unused(self.engines)
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites.
-
-        Raises:
-            CertificateError: An HTTPS listener has no usable certificate.
-            ListenError: A listener can't be opened.
-        """
+        """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites."""
         new = tuple(name for name in site_apps if name not in self.sites)
         proxies = self._settings.host.trusted_proxies
         for name in new:
