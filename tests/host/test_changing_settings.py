@@ -50,7 +50,8 @@ def host() -> Iterator[RunningHost]:
         file = _file(running)
         file.write_text(file.read_text().replace("grace_time = 10\n", "grace_time = 3 # seconds\n") + WRITTEN)
         assert running.host.reload().swapped
-        running.host.settings = replace(running.host.settings, environment={"PLUGHOST_HOOK_TIMEOUT": "20"})
+        settings = replace(running.host.settings, environment={"PLUGHOST_HOOK_TIMEOUT": "20"})
+        running.host.generation = replace(running.host.generation, settings=settings)
         yield running
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.host.packages import plugin_entry, speaker_source, write_package
 from tests.host.test_reload_packages import InFolder, install
 
-from plughost._runtime.generation import Discovery
+from plughost._runtime.building import Discovery
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
 

@@ -337,7 +337,7 @@ def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: P
         installed[0] = plugin_distribution("a", version(second, 2), version="2.0")
         reload = threads.submit(host.host.reload)
         try:
-            wait_until(lambda: host.host.number == 2)
+            wait_until(lambda: host.host.generation.number == 2)
             host.advance(1)
             wait_until(lambda: len(second.due) == 1)
             assert not reload.done()

@@ -34,7 +34,7 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
     assert [plugin.state for plugin in preview.plugins] == ["active"]
     assert [(str(listener), port) for listener, port in preview.listeners.items()] == [("http://[::1]:8123", 8123)]
     assert speaker.calls == []
-    assert host.generation is None
+    assert host.generation.number == 0
 
 
 @click.command("tool")

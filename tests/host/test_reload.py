@@ -230,7 +230,7 @@ def test_a_slow_request_is_answered_by_the_code_that_it_reached(scheme: str) -> 
         assert slow.begun.wait(30)
         installed[0] = plugin_distribution("one", Speaker("new"), version="2.0")
         reloading, reports = in_background(host.host.reload)
-        wait_until(lambda: host.host.number == 2)
+        wait_until(lambda: host.host.generation.number == 2)
         with host.client(scheme=scheme) as other:
             assert other.get("/say").json()["word"] == "new"
         assert calls == []
@@ -394,4 +394,4 @@ def test_a_stop_does_not_wait_for_a_reload_that_hangs() -> None:
         reloading.join()
         release.set()
     assert (reports[0].swapped, reports[0].problems) == (False, ("the host is stopping",))
-    assert host.host.number == 1
+    assert host.host.generation.number == 1

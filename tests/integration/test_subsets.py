@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,7 +20,8 @@ from tests.integration.kit import ALL, LANES
 from plughost._apps.site import Site
 from plughost._logging import silent_logger
 from plughost._plugins.environment import Environment
-from plughost._runtime.generation import migrate
+from plughost._runtime.building import migrate
+from plughost._runtime.generation import refuse
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
@@ -129,7 +129,8 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
             logger=silent_logger(),
             distributions=lambda: known,
         )
-        generation = host._build(host.environment(), partial(migrate, prepare=lambda sites: None))
+        generation = migrate(host, host.dry_run(), None)
+        refuse(generation, None, (), strict=True)
         generation.stores.open()
         try:
             if mounted(generation) != expected(services) or answering(generation) != set(services):

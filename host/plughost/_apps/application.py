@@ -16,7 +16,6 @@ from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_si
 from plughost._apps.idempotency import Idempotency
 from plughost._apps.mounting import BEARER, SecurityCheck, common_fields, mount, require_role
 from plughost._apps.streams import close_stream
-from plughost._runtime.audit import audit_of
 from plughost._settings.models import AdminSite
 from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._fields import status_code
@@ -77,6 +76,7 @@ def build_site_apps(
     request_log: RequestLog,
     *,
     dev: bool,
+    audit: Audit,
 ) -> dict[str, SiteApp]:
     """Build what each site serves, by site name. Sites without an active plugin are left out."""
     mounts: dict[str, list[tuple[PluginRecord, RouteGroup]]] = {}
@@ -89,7 +89,6 @@ def build_site_apps(
     timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
     innermost = [request_log.timer] if timed else []
     authenticator = next((each.authenticator for each in registry.active() if each.authenticator is not None), None)
-    audit = audit_of(settings, logger)
     sites = {}
     for name in sorted(mounts):
         site = getattr(settings.host.sites, name)

@@ -29,7 +29,7 @@ from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.registry import PluginRecord, Registry, State
-from plughost._runtime.audit import command_audit
+from plughost._runtime.audit import CommandAudit
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
 from plughost._runtime.optional import library_problems
@@ -155,7 +155,7 @@ def _set_context(name: str, config: Path | None) -> None:
         dev=False,
         # Aliases are the operator's own commands, and control the host.
         trusted=(*settings.host.trusted, *ALIASES.values()),
-        audits=command_audit(settings),
+        audits=CommandAudit(settings),
     )
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)
@@ -172,11 +172,10 @@ class _CommandHost(Host):
         """Reload the running host. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
-    @property
+    @cached_property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The stores of all installed plugins, even disabled ones, prepared but not open."""
-        if self.generation is None:
-            self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
+        self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
 
 

@@ -69,7 +69,6 @@ class Reporter:
     def report_start(self, host: Host) -> None:
         """Report what is served where, on a terminal or in the log."""
         generation = host.generation
-        assert generation is not None, "the host has started"
         lines = [*generation.announcements()]
         warnings = [f"Warning: {warning}" for warning in generation.warnings]
         if host.tls is not None:

@@ -32,7 +32,6 @@ from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
-from plughost._runtime.audit import audit_of
 from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
 from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
@@ -79,7 +78,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         "drain": lambda undo=False: _drain(host, undo=undo),
         "reload": lambda accept=(), by=None: host.reload(accept, origin={"by": by, **_ORIGIN}).as_plain(),
         "query": host.view.answer_query,
-        "audit": audit_of(settings, logger).write_command_event,
+        "audit": host.audit.write_command_event,
     }
     control = Control(settings.data_dir, commands)
     restart = Restart(sockets, control, can_restart=lambda: host.phase is Phase.SERVING, stop=host.request_stop)
@@ -134,7 +133,7 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         predecessor.report(reason="\n".join([sentence, *reasons]))
         reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
-        if host.generation is not None:  # it serves, and can't take commands
+        if host.phase is Phase.SERVING:  # it can't take commands
             host.stop()
         control.stop()
         predecessor.report(reason=str(error))

@@ -29,7 +29,7 @@ from plughost._cli.options import (
     say,
     spinner,
 )
-from plughost._runtime.audit import command_audit
+from plughost._runtime.audit import CommandAudit
 from plughost._settings.errors import did_you_mean
 from plughost.stores import Stores, purge
 from plughost.stores._errors import SetupError, StoreError
@@ -134,7 +134,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
     if not yes:
         _refuse_if_served([chosen])
         click.confirm(f"Replace all data in {chosen.database.config.place}?", abort=True)
-    recording = command_audit(settings).recording("restore", target=[store], file=str(file))
+    recording = CommandAudit(settings).recording("restore", target=[store], file=str(file))
     with recording, spinner(f"Restoring {store}"):
         schema = restore(chosen, file)
     say(f"Restored {store} with schema {schema}.")
@@ -160,7 +160,7 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
         answer = click.prompt(f"This cannot be undone. Type {plugin} to drop all data", default="", show_default=False)
         if answer != plugin:
             raise click.Abort
-    audit = command_audit(settings)
+    audit = CommandAudit(settings)
     for store in owned:
         with audit.recording("purge", target=[store.name]):
             purge(store)

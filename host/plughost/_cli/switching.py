@@ -21,7 +21,7 @@ from plughost._cli.options import (
     say,
 )
 from plughost._plugins.environment import Environment
-from plughost._runtime.audit import command_audit
+from plughost._runtime.audit import CommandAudit
 from plughost._runtime.control import reload_running
 from plughost._settings.editing import edit_setting, editing
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -117,7 +117,7 @@ def _switch(
             say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
         return
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    with command_audit(settings).recording(verb, target=target) as event:
+    with CommandAudit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
         report: ReloadReport | None = None
         if not no_reload:

@@ -80,15 +80,12 @@ class AccessLog:
             copy_context(),
         )
         if not self._is_writer_running:
-            self._start_writer()
+            with self._writer_lock:
+                if not self._is_writer_running:
+                    self._is_writer_running = True
+                    threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
         elif len(self._pending) >= _MAX_PENDING * _FIELD_COUNT:
             self.write()
-
-    def _start_writer(self) -> None:
-        with self._writer_lock:
-            if not self._is_writer_running:
-                self._is_writer_running = True
-                threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
 
     def _run_writer(self) -> None:
         """Write at intervals until nothing is pending."""
@@ -118,15 +115,19 @@ class AccessLog:
             events = [_event(*each) for each in zip(*[iter(pending)] * _FIELD_COUNT, strict=True)]
             logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
             writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
-            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO):
-                writer.write_events(events)
-            else:
-                for context, event in events:
+            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO) and writer.write_json(events):
+                return
+            failures = []
+            for context, event in events:
+                try:
                     context.run(logger.info, **event)
+                except Exception as error:  # noqa: BLE001 - the other events are written before any error is raised
+                    failures.append(error)
+            if failures:
+                raise failures[0]
 
 
 def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:
-    """Return the context and the log event of a request."""
     now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, context = fields
     event = {
         "event": "request",

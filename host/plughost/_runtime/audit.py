@@ -7,15 +7,15 @@ import hmac
 import os
 import secrets
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from functools import cached_property
+from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from plughost._api.errors import NotRunning
 from plughost._files import locked_folder, write_private
-from plughost._logging import make_logger, suppress_events
+from plughost._logging import format_timestamp, make_logger, suppress_events
 from plughost._runtime.control import send_command, user_name
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Audit:
         if self._file is None:
             self._logger.info("audit", **event)
             return
-        line = msgspec.json.encode({"timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}", **event}, enc_hook=str)
+        line = msgspec.json.encode({"timestamp": format_timestamp(time()), **event}, enc_hook=str)
         try:
             descriptor = self._open(self._file)
             try:
@@ -113,11 +113,6 @@ class Audit:
         return path.read_bytes()
 
 
-def audit_of(settings: Settings, logger: structlog.stdlib.BoundLogger) -> Audit:
-    """Return the audit trail of a host with these settings."""
-    return Audit(logger, settings.data_dir, settings.path(settings.host.log.audit))
-
-
 def audit_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if the file can't be written: nobody would look for the trail in the log."""
     file = settings.path(settings.host.log.audit)
@@ -127,6 +122,9 @@ def audit_warnings(settings: Settings) -> Iterator[str]:
 
 class CommandAudit(Audit):
     """Writes the events of a command: to the file, else to the log of the running host, else to standard error."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))
 
     def record(self, what: str, outcome: str, **fields: Any) -> None:
         """Write an event, with the system user who ran the command."""
@@ -142,8 +140,3 @@ class CommandAudit(Audit):
                     super().write(event)
             return
         super().write(event)
-
-
-def command_audit(settings: Settings) -> CommandAudit:
-    """Return the audit trail for a command with these settings."""
-    return CommandAudit(make_logger(settings.host.log), settings.data_dir, settings.path(settings.host.log.audit))

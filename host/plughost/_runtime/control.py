@@ -85,25 +85,18 @@ class Control:
             ) from None
 
     def listen(self) -> None:
-        """Listen in place of the previous listener. Commands wait for `start`.
-
-        Raises:
-            OSError: The socket can't be made.
-        """
+        """Listen in place of the previous listener. Commands wait for `start`."""
         make_folder(self._path.parent)
         _require_own_folder(self._path, self._data_dir)
         new_path = self._path.with_suffix(".new")
         new_path.unlink(missing_ok=True)
-        self._server = _Server(str(new_path), self._commands)
+        self._server = _Server(str(new_path), _Handler)
+        self._server.commands = self._commands
         self._inode = new_path.stat().st_ino
         new_path.replace(self._path)
 
     def start(self) -> None:
-        """Run commands, in a thread of its own.
-
-        Raises:
-            OSError: The socket can't be made.
-        """
+        """Run commands, in a thread of its own."""
         if self._server is None:
             self.listen()
         assert self._server is not None, "listen() has set it"
@@ -207,10 +200,7 @@ def _require_own_folder(path: Path, data_dir: Path) -> None:
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = False  # running commands are answered before the host ends
-
-    def __init__(self, path: str, commands: Mapping[str, Callable[..., Response]]) -> None:
-        self.commands = commands
-        super().__init__(path, _Handler)
+    commands: Mapping[str, Callable[..., Response]]
 
     def server_bind(self) -> None:
         """Bind with mode 0600 from the start. A umask would affect other threads, too."""
@@ -235,7 +225,10 @@ class _Handler(socketserver.StreamRequestHandler):
         except (ValueError, KeyError, TypeError, AttributeError, TimeoutError, RecursionError):
             response: Response = {"error": f"commands are {', '.join(sorted(self.server.commands))}"}
         else:
-            response = _run(command, arguments)
+            try:
+                response = command(**arguments)
+            except Exception as error:  # noqa: BLE001 - the response reports it
+                response = {"error": f"the host failed on this command: {type(error).__name__}: {error}"}
         with suppress(ConnectionError):  # the client has gone
             self.wfile.write(json.dumps(response, default=str).encode() + b"\n")
 
@@ -245,10 +238,3 @@ class _Handler(socketserver.StreamRequestHandler):
             return None
         credentials = self.connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         return user_name(int.from_bytes(credentials[4:8], sys.byteorder))
-
-
-def _run(command: Callable[..., Response], arguments: Mapping[str, Any]) -> Response:
-    try:
-        return command(**arguments)
-    except Exception as error:  # noqa: BLE001 - the response reports it
-        return {"error": f"the host failed on this command: {type(error).__name__}: {error}"}

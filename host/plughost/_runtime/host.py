@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import gc
 import threading
-from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.events import Events
-from plughost._logging import make_logger, silent_logger
-from plughost._plugins.allowed import mark_disallowed
+from plughost._api.errors import CommandError
+from plughost._logging import silent_logger
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
-from plughost._runtime.audit import audit_of
-from plughost._runtime.generation import (
-    Discovery,
-    Generation,
-    GenerationRefused,
-    build,
-    migrate,
-    refuse_incomplete,
-    refuse_losses,
-    rehearse,
-)
-from plughost._runtime.jobs import Clock, Jobs
+from plughost._runtime.building import Discovery, build, migrate, rehearse
+from plughost._runtime.generation import Generation, GenerationRefused, refuse
 from plughost._runtime.reports import report_swapped, report_unchanged
-from plughost._runtime.request_log import RequestLog
-from plughost._runtime.sites import Serving
-from plughost._runtime.state import HostState, Phase
-from plughost._runtime.view import LiveView
+from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
+from plughost._settings.editing import edit_setting, editing, preview_setting
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -41,22 +26,22 @@ if TYPE_CHECKING:
 
     import structlog
 
+    from plughost._api.events import Events
+    from plughost._api.host import SettingChange
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
     from plughost._plugins.snapshots import Snapshot
+    from plughost._runtime.jobs import Clock
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
-    from plughost._tls.keypairs import PreparedTLS
 
 _END_SECONDS: Final = 2.0  # for idle threads to end
 
 
 class Host(HostState):
-    """A host of plugins in this process, which may have several."""
+    """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
 
-    view: LiveView
-    generation: Generation | None
-    number: int
+    generation: Generation
     started_at: datetime | None
     phase: Phase
     imported: dict[str, Snapshot]
@@ -84,26 +69,13 @@ class Host(HostState):
         plugins to skip, in addition to those disabled in the settings. The logger emits each line as an event of
         `lines`.
         """
-        super().__init__(without, clock if clock is not None else Clock())
-        self.settings: Settings = settings
-        self.dev = dev
-        self.lines: Events = lines if lines is not None else Events()
-        self.logger: structlog.stdlib.BoundLogger = (
-            logger if logger is not None else make_logger(settings.host.log, lines=self.lines)
-        )
-        self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
-        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
-        self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
-        self.view = LiveView(self)
+        super().__init__(settings, dev=dev, without=without, logger=logger, sockets=sockets, lines=lines, clock=clock)
+        self.view: LiveView = LiveView(self, self)
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions)
         self._change_lock = threading.Lock()
         self._stop_requests = StopRequests()
-
-    def skip(self, names: Collection[str]) -> None:
-        """Skip more plugins, from the next build on."""
-        self._without = (*self._without, *names)
 
     def environment(self) -> Environment:
         """Discover what is installed now."""
@@ -111,18 +83,17 @@ class Host(HostState):
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
-        return self._build(self.environment(), rehearse if rehearsed else None, complete=False)
+        environment = self.environment()
+        generation = build(self, environment, self._register(environment, self.settings), self.settings)
+        return rehearse(self, generation) if rehearsed else generation
 
     def preview_host(self, settings: Settings, *, dev: bool = False) -> Host:
         """Return a host with other settings that opens nothing, to show what it would serve."""
-        without, distributions = self._without, self._distributions
+        without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
-        environment = host.environment()
-        registry = host._register(environment, settings)
-        self.imported = imported_snapshots(registry, environment) | self.imported
-        host.generation = host._build(environment, None, registry, complete=False)
+        host.generation = host.dry_run()
         host.generation.close()
-        host.number = 1
+        self.imported = host.attempted | self.imported
         return host
 
     def start(self, environment: Environment | None = None) -> None:
@@ -136,22 +107,11 @@ class Host(HostState):
         with self._change_lock:
             environment = environment or self.environment()
             registry = self._register(environment, self.settings)
-            self.attempted = imported_snapshots(registry, environment)
-            generation = self._build(environment, partial(migrate, prepare=self.serving.prepare), registry)
-            try:
-                self.serving.open(generation.sites)
-                generation.stores.open()
-            except BaseException:
-                self.serving.close(tuple(self.serving.sites), grace=0.0)
-                generation.close()
-                raise
-            self.serving.dispatcher.blocking_plugins = generation.nonblocking_methods()
+            generation = self._build(environment, registry, self.settings)
+            self._swap(None, generation)
             self.imported = self.attempted
-            self.generation = generation
-            self.number = 1
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
-            self.request_log.set_observers(generation.observers())
             generation.notify("started")
             self.jobs.set_plugins(generation.registry.active())
 
@@ -171,13 +131,58 @@ class Host(HostState):
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
             outcome = "ok" if report.ok else "failed"
-            audit_of(self.settings, self.logger).record(
-                "reload", outcome, generation=report.generation, **(origin or {})
-            )
+            self.audit.record("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
             return report
+
+    @property
+    def logins(self) -> Mapping[str, Callable[[], str]]:
+        """Functions that issue a token, by demo account."""
+        return {name: issue for record in self.active for name, issue in record.context.logins.items()}
+
+    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Enable or disable a plugin in the settings file, and reload."""
+        with editing(self.settings) as settings:
+            host = settings.host
+            installed = self.environment().plugins
+            if name not in {each.name for each in installed}:
+                raise CommandError(f"No plugin named {name} is installed.")
+            if enabled and name in self.without:
+                raise CommandError(f"{name} is skipped by --without; start the host without that.")
+            if not enabled and name in host.required:
+                raise CommandError(f"The setting required names {name}; remove it there first.")
+            others = [each for each in host.disabled if each != name]
+            accept = [] if enabled else [each.name for each in installed if name in each.requires]
+            return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
+
+    def preview_setting(self, key: str, value: object) -> SettingChange:
+        """Return what `change_setting` would do to the settings file."""
+        return preview_setting(self.settings, self.generation.models, key, value)
+
+    def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
+        """Change a setting in the settings file, and reload."""
+        with editing(self.settings):
+            return self._change_and_reload(key, value, (), origin)
+
+    def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """Delete the data of a plugin's stores."""
+        from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
+
+        if name in {store.plugin for store in self.stores.values()}:
+            raise CommandError(f"{name} serves its stores. Disable it first.")
+        stores = self.preview_host(self.settings.with_all_enabled()).stores
+        own = [store for store in stores.values() if store.plugin == name]
+        if not own:
+            raise CommandError(f"No installed plugin named {name} has a store.")
+        for store in own:
+            try:
+                with self.audit.recording("purge", target=[store.name], **(origin or {})):
+                    purge(store)
+            except StoreError as error:
+                raise CommandError(f"The store {store.name} was not dropped: {error}") from error
+        return tuple(store.name for store in own)
 
     def wait(self) -> None:
         """Wait for a request to stop."""
@@ -216,8 +221,7 @@ class Host(HostState):
                 return True
             grace = self.settings.host.grace_time
             self.jobs.stop()
-            if self.generation is not None:
-                self.generation.notify("draining")
+            self.generation.notify("draining")
             started = monotonic()
             self.serving.end_streams(closing=self.serving.sites)
             answered = self.serving.close(tuple(self.serving.sites), grace)
@@ -226,44 +230,68 @@ class Host(HostState):
             self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
             self.request_log.set_observers({})
             self.request_log.access.write()
-            if self.generation is not None:
-                self.generation.notify("stopping")
-                self.generation.close()
+            self.generation.notify("stopping")
+            self.generation.close()
             self.phase = Phase.STOPPED
         return answered
 
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
-        if running is None or self.phase is not Phase.SERVING:
-            return report_unchanged(self.number, [f"the host is {self.phase}, not serving"], started)
-        environment = self.environment()
+        if self.phase is not Phase.SERVING:
+            return report_unchanged(running, [f"the host is {self.phase}, not serving"], started)
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
-            return report_unchanged(self.number, error.problems, started)
+            return report_unchanged(running, error.problems, started)
+        environment = self._discovery.discover(settings, dev=self.dev)
         registry = self._register(environment, settings)
-        self.attempted = imported_snapshots(registry, environment)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
-            return report_unchanged(self.number, [], started, restart_needed=reasons)
+            return report_unchanged(running, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
-            finish = partial(migrate, running=running, prepare=self.serving.prepare)
-            following = self._build(environment, finish, registry, settings=settings, running=running, accept=accept)
+            following = self._build(environment, registry, settings, running, accept)
             self._swap(running, following)
         except Exception as error:  # noqa: BLE001 - the running generation goes on, whatever was raised
             restore_modules()
             self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
-            return report_unchanged(self.number, problems, started, refused=refused)
+            return report_unchanged(running, problems, started, refused=refused)
         cut_off = self._retire(running, following)
         self.imported = unload_removed(self.imported, self.attempted)
-        return report_swapped(
-            self.number, running.registry, following.registry, started, cut_off=cut_off, restart_needed=needs_restart
-        )
+        return report_swapped(running, following, started, cut_off=cut_off, restart_needed=needs_restart)
 
-    def _swap(self, running: Generation, following: Generation) -> None:
+    def _register(self, environment: Environment, settings: Settings) -> Registry:
+        """Return a registry of all installed plugins. Those to skip are disabled."""
+        skipped = {*settings.host.disabled, *self.without}
+        timeout = settings.host.hook_timeout
+        registry = Registry(environment.plugins, skipped, timeout=timeout, interrupted=self._is_stopping)
+        self.attempted = imported_snapshots(registry, environment)
+        return registry
+
+    def _build(
+        self,
+        environment: Environment,
+        registry: Registry,
+        settings: Settings,
+        running: Generation | None = None,
+        accept: Collection[str] = (),
+    ) -> Generation:
+        """Build and migrate a generation. Refuse it before the migration of its stores if possible. See `build`."""
+        generation = build(self, environment, registry, settings, running)
+        try:
+            refuse(generation, running, accept, strict=self._strict)
+            self.serving.prepare(generation.sites)
+            generation = migrate(self, generation, running)
+            refuse(generation, running, accept, strict=self._strict)
+        except BaseException:
+            self.serving.release_prepared()
+            generation.close(still_used_by=running)
+            raise
+        return generation
+
+    def _swap(self, running: Generation | None, following: Generation) -> None:
         """Swap in the next generation. If its sites or stores can't be opened, close it and undo all changes."""
         open_before = set(self.serving.sites)
         try:
@@ -271,19 +299,17 @@ class Host(HostState):
                 raise GenerationRefused("the host is stopping", following.registry)
             self.request_log.record_all()
             opened = self.serving.open(following.sites)
-            following.stores.open(running.stores)
+            following.stores.open(running.stores if running is not None else None)
         except BaseException:
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
-            self.request_log.set_observers(running.observers())
+            self.request_log.set_observers(running.observers() if running is not None else {})
             following.close(still_used_by=running)
             raise
-        staying = {name: each for name, each in following.sites.items() if name not in opened}
-        self.serving.swap(staying)
+        self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
         self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
-        self.generation, self.settings = following, following.settings
-        self.number += 1
+        self.generation = following
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
         """Drain the replaced generation, and close what only it used. Return what was cut off.
@@ -313,66 +339,22 @@ class Host(HostState):
             self.logger.error("a store of the last generation did not close", exc_info=error)
         return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
 
-    def _build(
-        self,
-        environment: Environment,
-        finish: Callable[[Generation], Generation] | None,
-        registry: Registry | None = None,
-        *,
-        settings: Settings | None = None,
-        running: Generation | None = None,
-        accept: Collection[str] = (),
-        complete: bool = True,
-    ) -> Generation:
-        """Build a generation. Refuse it before the migration of its stores if possible. See `build`."""
-
-        def refuse(generation: Generation) -> None:
-            if complete:
-                refuse_incomplete(generation, strict=self._strict)
-            if running is not None:
-                refuse_losses(running.registry, generation.registry, accept)
-
-        settings = settings or self.settings
-        generation = build(
-            registry or self._register(environment, settings),
-            settings,
-            self.logger,
-            self.view,
-            self.request_log,
-            dev=self.dev,
-            without=self._without,
-            running=running,
-        )
-        generation = replace(generation, warnings=(*generation.warnings, *environment.warnings))
-        try:
-            refuse(generation)
-            if finish is not None:
-                generation = finish(generation)
-                refuse(generation)
-        except BaseException:
-            self.serving.release_prepared()
-            generation.close(still_used_by=running)
-            raise
-        return generation
-
-    def _register(self, environment: Environment, settings: Settings) -> Registry:
-        """Return a registry of all installed plugins. Those to skip are disabled."""
-        skipped = {*settings.host.disabled, *self._without}
-        plugins = mark_disallowed(environment.plugins, settings.host.allowed)
-        return Registry(plugins, skipped, timeout=settings.host.hook_timeout, interrupted=self._is_stopping)
+    def _change_and_reload(
+        self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
+    ) -> ReloadReport:
+        """Change a setting in the file and reload. If that is refused, restore the file."""
+        edit = edit_setting(self.settings, self.generation.models, key, value)
+        report = self.reload(accept, origin=origin)
+        if report.problems:
+            edit.undo()
+        return report
 
     def _is_stopping(self) -> bool:
         return self.phase in {Phase.LEAVING, Phase.DRAINING}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
-        generation = self.generation
-        if generation is None or self.phase is not Phase.SERVING:
+        if self.phase is not Phase.SERVING:
             return report
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
-        return reload_certificate(report, self.serving, generation.sites, self.settings, dev=self.dev)
-
-    def _prepare_tls(self) -> PreparedTLS:
-        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
-
-        return prepare(self.settings, dev=self.dev)
+        return reload_certificate(report, self.serving, self.generation.sites, self.settings, dev=self.dev)

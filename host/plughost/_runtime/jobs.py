@@ -130,13 +130,11 @@ class _Scheduled:
         return self.run
 
     def finish(self, outcome: Outcome, error: str, seconds: float) -> None:
-        """Record the result of a run."""
         self.started_at, self.running_since, self.run = self.running_since, None, None
         self.seconds, self.outcome, self.error = seconds, outcome, error
         self.counts[outcome] += 1
 
     def view(self) -> JobView:
-        """Return the job as plugins see it."""
         return JobView(
             plugin=self.record.name,
             name=self.job.name,
@@ -229,7 +227,6 @@ class Jobs:
             self._condition.notify_all()
 
     def views(self) -> tuple[JobView, ...]:
-        """Return all jobs."""
         with self._condition:
             return tuple(self._scheduled[key].view() for key in sorted(self._scheduled))
 
@@ -265,7 +262,6 @@ class Jobs:
                 yield each
 
     def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:
-        """Run a job, in a thread of the dispatcher."""
         logger = record.context.logger.bind(job=job.name)
         started = monotonic()
         outcome: Outcome = "ok"

@@ -16,66 +16,73 @@ from plughost._plugins.registry import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from plughost._plugins.registry import PluginRecord, Registry
+    from plughost._plugins.registry import PluginRecord
+    from plughost._runtime.generation import Generation
     from plughost._runtime.state import HostState
 
 
 def status_of(host: HostState) -> dict[str, Any]:
-    """Return the status of a host, in plain values."""
     started_at = host.started_at
+    uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
     return {
         "pid": os.getpid(),
         "version": metadata.version("plughost"),
         "phase": host.phase.value,
         "unready": host.unready,
         "dev": host.dev,
-        "generation": host.number,
-        "started_at": started_at.isoformat() if started_at is not None else None,
-        "uptime_seconds": round((datetime.now(UTC) - started_at).total_seconds(), 1)
-        if started_at is not None
-        else None,
-        "in_flight": {name: site.in_flight for name, site in host.serving.sites.items()},
+        "generation": host.generation.number,
+        "started_at": started_at and started_at.isoformat(),
+        "uptime_seconds": uptime and round(uptime, 1),
+        "in_flight": host.view.in_flight,
         "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
         "certificate": _certificate_status(host),
-        "plugins": [_plugin_status(record) for record in sorted(host.records, key=lambda each: each.name)],
-        "last_reload": host.last_reload.as_plain() if host.last_reload is not None else None,
+        "plugins": [
+            {
+                "name": each.name,
+                "version": each.version,
+                "state": each.state,
+                "reason": each.reason,
+                "trouble": each.trouble,
+                "prefixes": [*each.declared.prefixes()],
+            }
+            for each in sorted(host.view.plugins, key=lambda each: each.name)
+        ],
+        "last_reload": host.last_reload and host.last_reload.as_plain(),
     }
 
 
 def report_swapped(
-    generation: int,
-    before: Registry,
-    after: Registry,
+    running: Generation,
+    following: Generation,
     started: float,
     *,
     cut_off: Iterable[str],
     restart_needed: Iterable[str],
 ) -> ReloadReport:
     """Return the report of a reload that swapped in a generation."""
-    active = after.active()
-    active_before = {record.name for record in before.active()}
-    installed = {record.name for record in after}
+    after, active, leaving = following.registry, following.registry.active(), running.registry.active()
+    active_before = {record.name for record in leaving}
     return ReloadReport(
         swapped=True,
-        generation=generation,
+        generation=following.number,
         added=tuple(record.name for record in active if record.name not in active_before),
         changed=tuple(record.name for record in active if record.name in active_before and not record.reused),
         disabled=tuple(
             record.name for record in after if record.name in active_before and record.state is State.DISABLED
         ),
-        removed=tuple(sorted(active_before - installed)),
+        removed=tuple(sorted(active_before - {record.name for record in after})),
         reused=tuple(record.name for record in active if record.reused),
         failed=_failure_reasons(after, State.FAILED),
         blocked=_failure_reasons(after, State.BLOCKED),
         cut_off=tuple(cut_off),
         restart_needed=tuple(restart_needed),
-        trouble=(*trouble_of(active), *trouble_of(before.active(), "stopping")),
+        trouble=(*trouble_of(active), *trouble_of(leaving, "stopping")),
         seconds=_seconds(after, started),
     )
 
 
 def report_unchanged(
-    generation: int,
+    running: Generation,
     problems: Iterable[str],
     started: float,
     *,
@@ -85,7 +92,7 @@ def report_unchanged(
     """Return the report of a reload that left the running generation unchanged."""
     return ReloadReport(
         swapped=False,
-        generation=generation,
+        generation=running.number,
         problems=tuple(problems),
         failed=_failure_reasons(refused, State.FAILED),
         blocked=_failure_reasons(refused, State.BLOCKED),
@@ -136,15 +143,4 @@ def _certificate_status(host: HostState) -> dict[str, Any] | None:
         "sha256": info.sha256,
         "file": str(info.path),
         "on_disk": on_disk,
-    }
-
-
-def _plugin_status(record: PluginRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "version": record.installed.version,
-        "state": record.state.value,
-        "reason": str(record.failure) if record.failure is not None else None,
-        "trouble": [str(failure) for failure in record.trouble],
-        "prefixes": [group.prefix for group in record.declared.groups],
     }

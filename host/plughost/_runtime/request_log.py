@@ -199,12 +199,10 @@ class Timer:
             self._unsubscribe = None
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
-        """Start the measurement."""
         self._thread.store = 0.0
         req.env[_RESOURCE_STARTED] = perf_counter()
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Record the timings."""
         environ = req.env
         started = environ.get(_RESOURCE_STARTED)
         queued = max(0.0, req.arrived - environ.get(RECEIVED, req.arrived))

@@ -19,7 +19,6 @@ from plughost.http._request import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from socket import socket
 
     from plughost._apps.application import SiteApp
     from plughost._servers.granian import GranianEngine
@@ -52,8 +51,7 @@ class Serving:
         self._file_limit = sys.maxsize
         self._settings = settings
         self._tls = tls
-        self._sockets = sockets if sockets is not None else Sockets()
-        self._prepared: dict[Listener, socket] = {}
+        self._sockets = sockets or Sockets()
 
     def prepare(self, names: Collection[str]) -> None:
         """Bind the addresses of sites that are not open yet, and check their certificate, before `open`.
@@ -67,25 +65,17 @@ class Serving:
             if any(each.scheme == "https" for each in listeners):
                 self._tls()
             for each in listeners:
-                self._prepared[each] = self._sockets.take(each)
+                self._sockets.bind(each)
         except BaseException:
             self.release_prepared()
             raise
 
     def release_prepared(self) -> None:
         """Release the addresses that `prepare` bound and no site uses."""
-        while self._prepared:
-            listener, taken = self._prepared.popitem()
-            self._sockets.release(listener)
-            taken.close()
+        self._sockets.release_unused(self.engines)
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites.
-
-        Raises:
-            CertificateError: An HTTPS listener has no usable certificate.
-            ListenError: A listener can't be opened.
-        """
+        """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites."""
         new = tuple(name for name in site_apps if name not in self.sites)
         proxies = self._settings.host.trusted_proxies
         for name in new:
@@ -208,11 +198,7 @@ class Serving:
     def _open_listener(self, listener: Listener, body_limit: int) -> None:
         tls = self._tls() if listener.scheme == "https" else None
         engine = self._make_engine(listener, body_limit, tls)
-        try:
-            engine.start(self._prepared.pop(listener, None) or self._sockets.take(listener))
-        except BaseException:
-            self._sockets.release(listener)
-            raise
+        engine.start(self._sockets.duplicate(listener))
         self.engines[listener] = engine
         if tls is not None:
             tls.require_unchanged()

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import socket
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
 from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from plughost._api.host import Listener
 
@@ -39,8 +40,8 @@ class Sockets:
                 self._from_systemd += [(name, each) for each in sockets]
         self._is_shared = bool(self._inherited)  # another process of this host holds them, too
 
-    def take(self, listener: Listener) -> socket.socket:
-        """Return a listening socket, which then belongs to the caller.
+    def bind(self, listener: Listener) -> None:
+        """Get the listening socket of a listener, if it has none yet.
 
         A socket from systemd is found by its name, or else by its port. A socket that the predecessor opened is used if
         it still has the address of the settings.
@@ -48,6 +49,8 @@ class Sockets:
         Raises:
             ListenError: The address can't be bound.
         """
+        if listener in self._open:
+            return
         name = _name(listener)
         from_systemd = next((each for socket_name, each in self._from_systemd if socket_name == name), None)
         if from_systemd is None:
@@ -55,18 +58,14 @@ class Sockets:
             unnamed = [each for socket_name, each in self._from_systemd if socket_name not in own_names]
             from_systemd = next((each for each in unnamed if each.getsockname()[1] == listener.port), None)
         if from_systemd is not None:
-            taken = _duplicate(from_systemd)
+            self._open[listener] = _duplicate(from_systemd)
         elif name in self._inherited and _is_bound_to(self._inherited[name], listener):
-            taken = self._inherited.pop(name)
+            self._open[listener] = self._inherited.pop(name)
         else:
             if name in self._inherited:
                 self._inherited.pop(name).close()
             self._refuse_duplicate(listener)
-            taken = open_socket(listener)
-        self._open[listener] = _duplicate(taken)
-        # All processes that hold the socket share this flag. Blocking would stop the one that serves now.
-        taken.setblocking(False)
-        return taken
+            self._open[listener] = open_socket(listener)
 
     def _refuse_duplicate(self, listener: Listener) -> None:
         for other in self._open:
@@ -77,8 +76,11 @@ class Sockets:
                 )
 
     def duplicate(self, listener: Listener) -> socket.socket:
-        """Return another descriptor of a listener's socket, for a second engine."""
-        return _duplicate(self._open[listener])
+        """Return another descriptor of a listener's socket, for an engine, which closes it."""
+        duplicate = _duplicate(self._open[listener])
+        # All processes that hold the socket share this flag. Blocking would stop the one that serves now.
+        duplicate.setblocking(False)
+        return duplicate
 
     def release(self, listener: Listener) -> None:
         """Close this object's descriptor of a listener's socket. Its engine and other processes may have more."""
@@ -88,6 +90,11 @@ class Sockets:
             from_systemd = {each.getsockname() for _, each in self._from_systemd}
             if not self._is_shared and released.getsockname() not in from_systemd:
                 drop_new_connections(released)
+
+    def release_unused(self, used: Collection[Listener]) -> None:
+        """Release the sockets of listeners that are not in use."""
+        for listener in [each for each in self._open if each not in used]:
+            self.release(listener)
 
     def take_ownership(self) -> None:
         """Mark the sockets as this process's alone, and close inherited ones that no listener took."""
@@ -113,7 +120,9 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
     others: dict[str, int] = {}
     if pid != str(os.getpid()) or not count.isdecimal():
         return sockets, others
-    for descriptor, name in _descriptors(int(count), names):
+    descriptors = range(FIRST, FIRST + int(count))
+    for descriptor, given in zip(descriptors, chain(names.split(":"), repeat("")), strict=False):
+        name = given or "unknown"
         os.set_inheritable(descriptor, False)
         taken = _listening_socket(descriptor)
         if taken is None:
@@ -121,12 +130,6 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
         else:
             sockets.setdefault(name, []).append(taken)
     return sockets, others
-
-
-def _descriptors(count: int, names: str) -> Iterator[tuple[int, str]]:
-    name_list = names.split(":")
-    for number in range(count):
-        yield FIRST + number, name_list[number] if number < len(name_list) and name_list[number] else "unknown"
 
 
 def _listening_socket(descriptor: int) -> socket.socket | None:

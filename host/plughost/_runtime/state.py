@@ -1,34 +1,45 @@
-"""The state of a host, and what trusted plugins may do to it. Other modules use the host as a `HostState`."""
+"""The state of a host, and the host as its plugins see it. Other modules use the host as a `HostState`."""
 
 from __future__ import annotations
 
 import enum
+import threading
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from plughost._api.errors import CommandError
 from plughost._api.events import Events
-from plughost._runtime.audit import audit_of
-from plughost._settings.editing import edit_setting, editing, preview_setting
+from plughost._api.hookspecs import documented_hooks
+from plughost._api.host import PluginView
+from plughost._logging import make_logger
+from plughost._plugins.allowed import why_not_allowed
+from plughost._runtime.audit import Audit
+from plughost._runtime.generation import Generation, empty_generation
+from plughost._runtime.jobs import Clock, Jobs
+from plughost._runtime.request_log import RequestLog
+from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection
     from datetime import datetime
+    from pathlib import Path
 
     import structlog
 
-    from plughost._api.host import HostServices, SettingChange
+    from plughost._api.declarations import Check
+    from plughost._api.host import CertificateInfo, HostControl, HostServices, Listener, Load, SiteView, Value
+    from plughost._api.jobs import JobView
+    from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.environment import Environment
     from plughost._plugins.registry import PluginRecord
     from plughost._plugins.snapshots import Snapshot
-    from plughost._runtime.generation import Generation
-    from plughost._runtime.jobs import Clock, Jobs
-    from plughost._runtime.request_log import RequestLog
-    from plughost._runtime.sites import Serving
+    from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.keypairs import PreparedTLS
     from plughost.stores import OpenStore
+
+T = TypeVar("T")
 
 
 class Phase(enum.StrEnum):
@@ -42,17 +53,17 @@ class Phase(enum.StrEnum):
 
 
 class HostState:
-    """The state of a host, and a `HostControl`, which documents its methods, for trusted plugins.
+    """The state of a host.
 
     Attributes:
-        view: The host as its plugins see it.
-        events: Events of the host, for subscribers.
+        dev: Whether it runs with `--dev`.
+        exposed: With `dev`, the addresses that other machines can reach. Then it has no features for development.
+        without: Names of plugins to skip, in addition to those disabled in the settings.
+        logger: Its logger, which emits each line as an event of `lines`.
         lines: The lines of its log, for subscribers.
+        events: Events of the host, for subscribers.
         request_log: Records requests for observers.
-        jobs: The jobs of its plugins.
-        generation: The generation that it serves. None before `start`.
-        number: The number of that generation, from 1.
-        serving: Its open sites.
+        generation: The generation that it serves. An empty one before `start`.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
         attempted: The same for the last build, which may have been refused.
@@ -61,51 +72,53 @@ class HostState:
         handed_over: Whether a successor process serves. This one then stays ready until it ends.
     """
 
-    view: HostServices
-    settings: Settings
-    dev: bool
-    logger: structlog.stdlib.BoundLogger
-    lines: Events
-    request_log: RequestLog
-    jobs: Jobs
-    serving: Serving
+    view: LiveView
 
-    def __init__(self, without: Collection[str], clock: Clock) -> None:
-        self._without: tuple[str, ...] = tuple(without)
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dev: bool,
+        without: Collection[str],
+        logger: structlog.stdlib.BoundLogger | None,
+        sockets: Sockets | None,
+        lines: Events | None,
+        clock: Clock | None,
+    ) -> None:
+        self.generation: Generation = empty_generation(settings)
+        self.dev: bool = dev
+        self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
+        self.without: tuple[str, ...] = tuple(without)
+        self.lines: Events = lines or Events()
+        self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
+        self.audit: Audit = Audit(self.logger, settings.data_dir, settings.path(settings.host.log.audit))
         self.events: Events = Events()
-        self.clock: Clock = clock
-        self.phase = Phase.STARTING
-        self.generation: Generation | None = None
-        self.number = 0
+        self.clock: Clock = clock or Clock()
+        self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
+        self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
+        self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
+        self.phase: Phase = Phase.STARTING
         self.started_at: datetime | None = None
         self.imported: dict[str, Snapshot] = {}
         self.attempted: dict[str, Snapshot] = {}
         self.last_reload: ReloadReport | None = None
         self.drain_seconds: float = 0.0
         self.drained_at: float | None = None
-        self.handed_over = False
-
-    @abstractmethod
-    def environment(self) -> Environment:
-        """Discover what is installed now."""
-
-    @abstractmethod
-    def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Reload: see `HostControl.reload`."""
+        self.handed_over: bool = False
 
     @abstractmethod
     def preview_host(self, settings: Settings, *, dev: bool = False) -> HostState:
         """Return a host with other settings that opens nothing, to show what it would serve."""
 
     @property
-    def records(self) -> tuple[PluginRecord, ...]:
-        """The records of all installed plugins. Empty before `start`."""
-        return () if self.generation is None else self.generation.registry.records
+    def settings(self) -> Settings:
+        """The settings in force."""
+        return self.generation.settings
 
     @property
     def active(self) -> tuple[PluginRecord, ...]:
         """The records of the active plugins."""
-        return () if self.generation is None else self.generation.registry.active()
+        return self.generation.registry.active()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
@@ -131,66 +144,164 @@ class HostState:
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name."""
-        return {} if self.generation is None else self.generation.stores
+        return self.generation.stores
+
+    def _prepare_tls(self) -> PreparedTLS:
+        from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
+
+        return prepare(self.settings, dev=self.dev)
+
+
+class LiveView:
+    """A running host, as its plugins see it: a `HostServices`."""
+
+    def __init__(self, host: HostState, control: HostControl) -> None:
+        self._host = host
+        self.control: HostControl = control
+        self.events: Events = host.events
+        self.lines: Events = host.lines
+        self._objects: dict[tuple[str, str], Any] = {}
+        self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
+        self._lock = threading.Lock()
 
     @property
-    def logins(self) -> Mapping[str, Callable[[], str]]:
-        """Functions that issue a token, by demo account."""
-        return {name: issue for record in self.active for name, issue in record.context.logins.items()}
-
-    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and reload."""
-        with editing(self.settings) as settings:
-            host = settings.host
-            installed = self.environment().plugins
-            if name not in {each.name for each in installed}:
-                raise CommandError(f"No plugin named {name} is installed.")
-            if enabled and name in self._without:
-                raise CommandError(f"{name} is skipped by --without; start the host without that.")
-            if not enabled and name in host.required:
-                raise CommandError(f"The setting required names {name}; remove it there first.")
-            others = [each for each in host.disabled if each != name]
-            accept = [] if enabled else [each.name for each in installed if name in each.requires]
-            return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
-
-    def preview_setting(self, key: str, value: object) -> SettingChange:
-        """Return what `change_setting` would do to the settings file."""
-        return preview_setting(self.settings, self._models, key, value)
-
-    def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, and reload."""
-        with editing(self.settings):
-            return self._change_and_reload(key, value, (), origin)
-
-    def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Delete the data of a plugin's stores."""
-        from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
-
-        if name in {store.plugin for store in self.stores.values()}:
-            raise CommandError(f"{name} serves its stores. Disable it first.")
-        stores = self.preview_host(self.settings.with_all_enabled()).stores
-        own = [store for store in stores.values() if store.plugin == name]
-        if not own:
-            raise CommandError(f"No installed plugin named {name} has a store.")
-        for store in own:
-            try:
-                with audit_of(self.settings, self.logger).recording("purge", target=[store.name], **(origin or {})):
-                    purge(store)
-            except StoreError as error:
-                raise CommandError(f"The store {store.name} was not dropped: {error}") from error
-        return tuple(store.name for store in own)
-
-    def _change_and_reload(
-        self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
-    ) -> ReloadReport:
-        """Change a setting in the file and reload. If that is refused, restore the file."""
-        edit = edit_setting(self.settings, self._models, key, value)
-        report = self.reload(accept, origin=origin)
-        if report.problems:
-            edit.undo()
-        return report
+    def hooks(self) -> Mapping[str, str]:
+        return {name: documentation.partition("\n")[0] for name, documentation in documented_hooks().items()}
 
     @property
-    def _models(self) -> Mapping[str, Any]:
-        """The settings of plugins: see `Generation.models`."""
-        return {} if self.generation is None else self.generation.models
+    def phase(self) -> str:
+        return self._host.phase.value
+
+    @property
+    def unready(self) -> str | None:
+        return self._host.unready
+
+    @property
+    def generation(self) -> int:
+        return self._host.generation.number
+
+    @property
+    def started_at(self) -> datetime | None:
+        return self._host.started_at
+
+    @property
+    def plugins(self) -> tuple[PluginView, ...]:
+        return tuple(map(_view, self._host.generation.registry))
+
+    @property
+    def sites(self) -> Mapping[str, SiteView]:
+        return {name: each.view for name, each in self._host.generation.sites.items()}
+
+    @property
+    def listeners(self) -> Mapping[Listener, int]:
+        engines = self._host.serving.engines
+        if not engines and self.phase == "starting":
+            settings = self._host.settings
+            return {each: each.port for site in self.sites for each in listeners_of(site, settings)}
+        return {listener: engine.port for listener, engine in engines.items()}
+
+    @property
+    def in_flight(self) -> Mapping[str, int]:
+        return {name: site.in_flight for name, site in self._host.serving.sites.items()}
+
+    @property
+    def in_flight_by_plugin(self) -> Mapping[str, int]:
+        counts = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        active = (record.name for record in self._host.active)
+        return {name: counts[name] for name in dict.fromkeys(("", *active, *counts))}
+
+    @property
+    def loads(self) -> Mapping[str, Load]:
+        return self._host.serving.dispatcher.loads()
+
+    @property
+    def store_figures(self) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        return {(store.plugin, store.name): store.figures for store in self._host.stores.values()}
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        generation = self._host.generation
+        declared = (check for record in self._host.active for check in record.declared.checks)
+        return (*declared, *generation.stores.checks, *generation.rate_limits.checks(), *self._host.jobs.checks())
+
+    @property
+    def metrics(self) -> tuple[MetricView, ...]:
+        return tuple(view for record in self._host.active for view in record.context.metrics.views(record.name))
+
+    def now(self) -> datetime:
+        return self._host.clock.now()
+
+    @property
+    def jobs(self) -> tuple[JobView, ...]:
+        return self._host.jobs.views()
+
+    @property
+    def data_dir(self) -> Path:
+        return self._host.settings.data_dir
+
+    @property
+    def settings_dir(self) -> Path:
+        return self._host.settings.base
+
+    def why_not_allowed(self, distribution: str, version: str) -> str | None:
+        return why_not_allowed(self._host.settings.host.allowed, distribution, version)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return self._host.generation.warnings
+
+    @property
+    def last_reload(self) -> ReloadReport | None:
+        return self._host.last_reload
+
+    def catch_up(self) -> None:
+        self._host.request_log.catch_up()
+
+    def preview(self, *, dev: bool = False) -> HostServices:
+        return self._host.preview_host(self._host.settings, dev=dev).view
+
+    def settings(self) -> list[Value]:
+        return self._host.generation.setting_values()
+
+    def certificate(self) -> CertificateInfo | None:
+        from plughost._tls.certificates import describe  # noqa: PLC0415 - brings cryptography
+
+        return None if self._host.tls is None else describe(self._host.tls)
+
+    def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
+        with self._lock:
+            if (plugin, name) not in self._objects:
+                self._objects[plugin, name] = make()
+            value: T = self._objects[plugin, name]
+            return value
+
+    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
+        self._queries[plugin, name] = handler
+
+    def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
+        """Return the response to a query of a plugin's command.
+
+        Raises:
+            LookupError: The plugin does not serve, or has no such query.
+        """
+        handler = self._queries.get((plugin, name))
+        if handler is None or plugin not in {record.name for record in self._host.active}:
+            message = f"no plugin {plugin} with the query {name} is active"
+            raise LookupError(message)
+        return handler()
+
+
+def _view(record: PluginRecord) -> PluginView:
+    return PluginView(
+        name=record.name,
+        distribution=record.installed.distribution,
+        version=record.installed.version,
+        state=record.state.value,
+        reason=None if record.failure is None else str(record.failure),
+        trouble=tuple(str(failure) for failure in record.trouble),
+        requires=record.installed.requires,
+        hooks=record.hooks,
+        sites=tuple(record.sites),
+        declared=record.declared,
+        seconds=dict(record.seconds),
+    )

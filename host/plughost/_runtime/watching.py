@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from plughost._logging import suppress_events
 from plughost._plugins.snapshots import file_states
-from plughost._runtime.generation import plugins_dir
+from plughost._runtime.building import plugins_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -49,7 +49,6 @@ class DeclarationTests(Suite):
     def test_it_declares_the_tables_that_it_makes(self, host: RunningHost) -> None:
         """A store declares each table it makes: others outlive a purge, and may conflict with another plugin's."""
         generation = host.host.generation
-        assert generation is not None, "a host that runs has a generation"
         stores = list(generation.stores.values())
         declared = {table for store in stores for table in store.declared.tables}
         for store in (each for each in stores if each.plugin == self.plugin):
@@ -67,7 +66,6 @@ class DeclarationTests(Suite):
     def test_it_declares_only_what_it_owns(self) -> None:
         """Its settings, stores, tables, prefixes, names and metrics are neither the host's nor another plugin's."""
         with running_host(settings={"stores": {}, **self.settings}) as host:
-            assert host.host.generation is not None, "a host that runs has a generation"
             faults = [*_claims(self.plugin, host.host.generation.registry)]
             faults += [
                 fault for check in (_tables, _prefixes, _metrics) for fault in check(self.plugin, host.host.view)

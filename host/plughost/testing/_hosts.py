@@ -118,7 +118,6 @@ class RunningHost:
         Raises:
             KeyError: No active plugin offers it.
         """
-        assert self.host.generation is not None, "a host that runs has a generation"
         return self.host.generation.stores[name]
 
 
@@ -180,7 +179,7 @@ def running_host(
         environment = host.environment()
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
-            host.skip(_skipped(environment, {*plugins, *own}))
+            host.without += tuple(_skipped(environment, {*plugins, *own}))
         host.start(environment)
         try:
             yield RunningHost(host)

@@ -46,13 +46,13 @@ def test_a_plugins_data_is_purged(console: Console, host: RunningHost) -> None:
 
 def test_a_reload_asks_first(console: Console, host: RunningHost) -> None:
     """The question says that changed plugins lose what they hold in memory."""
-    generation = host.host.number
+    generation = host.host.generation.number
     console.show("/plugins")
     console.find("form[action$='/reload'] button").click()
     console.wait_for_text("dialog[open]", "lose their data in memory")
     console.find("dialog[open] button[value=yes]").click()
     console.wait_for_text("#result:not([data-job])", "Reload: done")
-    assert host.host.number == generation + 1
+    assert host.host.generation.number == generation + 1
     assert complaints(console.browser) == []
 
 

@@ -86,7 +86,7 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
     console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
     host.host.switch("messages", enabled=False)
     console.wait_for_text("[data-news]", "disabled: messages")
-    console.wait_for_text(".state", f"generation {host.host.number}")
+    console.wait_for_text(".state", f"generation {host.host.generation.number}")
     assert console.browser.execute_script("return window.mark")
     host.host.switch("messages", enabled=True)
     console.wait_for_text("[data-news]", "added: messages")
@@ -94,7 +94,7 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
 
 def test_disabling_a_required_plugin_asks_first(console: Console, host: RunningHost) -> None:
     """The question names the dependents that will stop, and Cancel changes nothing."""
-    generation = host.host.number
+    generation = host.host.generation.number
     console.show("/plugins")
     row = "//tbody[.//a[text()='catalog-store']]//button[starts-with(normalize-space(), 'Disable')]"
     console.browser.find_element(By.XPATH, row).click()
@@ -102,7 +102,7 @@ def test_disabling_a_required_plugin_asks_first(console: Console, host: RunningH
     assert "catalog-v3" in question.text
     question.find_element(By.CSS_SELECTOR, "button.quiet").click()
     console.wait.until(lambda browser: not browser.find_elements(By.CSS_SELECTOR, "dialog[open]"))
-    assert host.host.number == generation
+    assert host.host.generation.number == generation
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -75,7 +75,7 @@ def _elsewhere(page: str) -> Iterator[str]:
 def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) -> None:
     """Even with the token and the browser's cookie, a form on another page changes nothing (CONTRACT 2)."""
     token = console.find("input[name=csrf]").get_attribute("value")
-    generation = host.host.number
+    generation = host.host.generation.number
     page = (
         f'<form method="post" action="{host.url()}/q/dev/reload"><input name="csrf" value="{token}"><button>Go</button>'
     )
@@ -84,7 +84,7 @@ def test_a_form_on_another_page_is_refused(console: Console, host: RunningHost) 
         console.browser.find_element(By.TAG_NAME, "button").click()
         console.wait.until(lambda browser: browser.find_elements(By.TAG_NAME, "h1"))
         assert "Web pages of other sites may not write here" in console.text("main")
-    assert host.host.number == generation
+    assert host.host.generation.number == generation
 
 
 def test_a_foreign_name_is_refused(console: Console, host: RunningHost) -> None:
