@@ -49,12 +49,7 @@ class Exchanges:
     """Middleware of every site that records headers and bodies, in development only."""
 
     def __init__(self, ring: deque[tuple[Any, ...]], own: str) -> None:
-        """Take the ring buffer. It has plain values, because it outlives this class.
-
-        Args:
-            ring: The ring buffer.
-            own: The plugin whose requests are left out.
-        """
+        """Take the ring buffer, and the plugin whose requests are left out."""
         self._ring = ring
         self._own = own
 

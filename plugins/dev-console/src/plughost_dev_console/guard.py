@@ -40,7 +40,6 @@ class Guard:
     """
 
     def __init__(self, gate: Gate, host: HostView) -> None:
-        """Take the gate, which knows the sessions."""
         self._gate = gate
         self._host = host
 

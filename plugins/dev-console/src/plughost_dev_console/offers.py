@@ -24,11 +24,7 @@ class Offer:
     """An operation, and how to try it.
 
     Attributes:
-        plugin: The plugin that mounted it.
-        site: The site.
-        method: The HTTP method.
         path: The URI template.
-        summary: What it does.
         access: The required credentials, for people; empty if there are none.
         link: The URL to open in a browser; empty if the operation needs more than a URL.
         command: A curl command.
@@ -50,13 +46,7 @@ class Offer:
 
 
 def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
-    """Yield each operation of a plugin.
-
-    Args:
-        host: The host.
-        plugin: The plugin.
-        name: The host's name in links.
-    """
+    """Yield each operation of a plugin. `name` is the host's name in links."""
     for site, view in host.sites.items():
         base = address(host, site, name)
         for owner, group in view.groups:
@@ -64,9 +54,10 @@ def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
                 yield from _of_group(group, plugin.name, site, base)
 
 
-def address(host: HostView, site: str, name: str) -> str:
-    """Return the URL of a site on this machine, over plain HTTP if possible."""
-    found = sorted((each.scheme, port) for each, port in host.listeners.items() if each.site == site)
+def address(host: HostView, site: str, name: str, scheme: str = "") -> str:
+    """Return the URL of a site on this machine, with a given scheme, or over plain HTTP if possible."""
+    listeners = host.listeners.items()
+    found = sorted((each.scheme, port) for each, port in listeners if each.site == site and scheme in ("", each.scheme))
     return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
 
 

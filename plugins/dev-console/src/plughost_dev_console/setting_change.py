@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 
     from plughost import PluginView, ReloadReport, Value
     from plughost.http import Request
-    from plughost_dev_console.html import Pages
+    from plughost_dev_console.console import Console
 
 
 class Change:
     """Previews the change of one setting, and makes it after the preview."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Take the pages."""
-        self._pages = pages
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def on_get(self, req: Request, resp: falcon.Response, key: str) -> None:
         """Show the form."""
@@ -41,21 +40,21 @@ class Change:
         if form.get("seen"):
 
             def work(origin: Mapping[str, Any]) -> ReloadReport:
-                return self._pages.control.change_setting(setting.key, value, origin=origin)
+                return self._console.control.change_setting(setting.key, value, origin=origin)
 
             what = "default" if setting.source == "default" else "value"
             before = {"key": setting.key, "value": format_value(setting.value), "what": what}
-            start_job(self._pages, req, resp, "set", work, setting.key, before=before)
+            start_job(self._console, req, resp, "set", work, setting.key, before=before)
             return
         try:
-            change, problem = self._pages.control.preview_setting(setting.key, value), ""
+            change, problem = self._console.control.preview_setting(setting.key, value), ""
         except CommandError as error:
             change, problem = None, str(error)
         self._write(req, resp, setting, text, change=change, problem=problem, what=form.get("what", "value"))
 
     def _write(self, req: Request, resp: falcon.Response, setting: Value, text: str, **shown: Any) -> None:
         resp.content_type = MEDIA_TYPE
-        resp.text = self._pages.render(
+        resp.text = self._console.render(
             req,
             "change",
             setting.key,
@@ -64,12 +63,12 @@ class Change:
             default=format_setting(setting.default),
             truth=isinstance(setting.default, bool),
             text=text,
-            owner=next((each.name for each in self._pages.host.plugins if setting.key.startswith(_table(each))), ""),
+            owner=next((each.name for each in self._console.host.plugins if setting.key.startswith(_table(each))), ""),
             **{"change": None, "problem": "", "what": "value", **shown},
         )
 
     def _find(self, key: str) -> Value:
-        found = next((each for each in self._pages.host.settings() if each.key == key), None)
+        found = next((each for each in self._console.host.settings() if each.key == key), None)
         if found is None:
             raise falcon.HTTPNotFound(description=f"There is no setting {key}.")
         if MASK in str(found.value):

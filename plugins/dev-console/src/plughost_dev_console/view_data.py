@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import falcon
 
-from plughost import Check, Health, HostControl, bounded
+from plughost import Check, Health, bounded
+from plughost_dev_console.console import NAVIGATION
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.html import NAVIGATION
 from plughost_dev_console.lines import LEVELS
 from plughost_dev_console.lines import MAX_SHOWN as MOST_LINES
 from plughost_dev_console.offers import address, offers
 from plughost_dev_console.recording import MAX_PER_SECOND, MAX_SHOWN
-from plughost_dev_console.reload_refusals import refusals
 
 if TYPE_CHECKING:
-    from plughost import HostView, PluginView, RequestRecord
+    from plughost import PluginView, RequestRecord
     from plughost.http import Request
-    from plughost_dev_console.exchanges import Exchanges
-    from plughost_dev_console.jobs import Jobs
-    from plughost_dev_console.lines import Lines
-    from plughost_dev_console.recording import Requests
-    from plughost_dev_console.vitals import Vitals
+    from plughost_dev_console.console import Console
 
 T = TypeVar("T")
 Shown = Mapping[str, Any]
@@ -44,71 +40,45 @@ _port: Final = re.compile(r":[0-9]+$")
 class ViewData:
     """Collects data about the host. Each method returns the values of one template."""
 
-    def __init__(
-        self,
-        host: HostView,
-        control: HostControl,
-        own: str,
-        *,
-        jobs: Jobs,
-        requests: Requests,
-        exchanges: Exchanges,
-        lines: Lines,
-        vitals: Vitals,
-    ) -> None:
-        """Take the host and the recorded data.
-
-        Args:
-            host: The host.
-            control: Gives access to the stores of all plugins.
-            own: The console's own plugin.
-            jobs: The console's jobs.
-            requests: The last requests.
-            exchanges: Their headers and bodies.
-            lines: The last lines of the log.
-            vitals: The vital signs.
-        """
-        self._host = host
-        self._control = control
-        self._own = own
-        self._jobs = jobs
-        self._requests = requests
-        self._exchanges = exchanges
-        self._lines = lines
-        self._vitals = vitals
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._host = console.host
 
     def overview(self, req: Request) -> Shown:
         """Return the installed plugins, their operations, and how to try them."""
         cards: list[dict[str, Any]] = [
             {"plugin": each, "summary": summary_of(each), "offers": list(offers(self._host, each, _name(req)))}
             for each in sorted(self._host.plugins, key=lambda plugin: plugin.name)
-            if each.name != self._own
+            if each.name != self._console.own
         ]
         return {
             "active": [card for card in cards if card["offers"] and not self._is_extra(card["plugin"])],
             "extras": [card for card in cards if card["offers"] and self._is_extra(card["plugin"])],
             "silent": [card for card in cards if not card["offers"] and card["plugin"].state == "active"],
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
-            "refused": refusals(self._host),
+            "refused": self._refusals(),
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
             "sites": self._sites(req),
             "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
-            **self.vitals(),
-            "uptime": self._uptime(),
+            **self._vitals(),
+            "uptime": datetime.now(UTC) - (self._host.started_at or datetime.now(UTC)),
             "serving": sum(each.state == "active" for each in self._host.plugins),
             "total": len(self._host.plugins),
         }
 
-    def vitals(self) -> Shown:
-        """Return the vital signs."""
+    def live_vitals(self, req: Request) -> Shown:
+        """Return the vital signs, which the overview asks for again and again."""
+        req.context.unlogged = True
+        return self._vitals()
 
+    def _vitals(self) -> Shown:
         def check() -> tuple[tuple[str, ...], int]:
             found = self._healths()
             return tuple(each.name for each, health in found if not health.up), len(found)
 
-        return {"signs": self._vitals.signs(check), "prefix": PREFIX}
+        return {"signs": self._console.vitals.signs(check)}
 
-    def palette_entries(self) -> list[dict[str, str]]:
+    def palette(self) -> list[dict[str, str]]:
         """Return the entries of the command palette: name, kind and address."""
         found = [(name, "page", path) for path, name in NAVIGATION]
         for each in self._host.plugins:
@@ -138,9 +108,8 @@ class ViewData:
                 {"plugin": each, "seconds": sum(each.seconds.values()), "stops": dependents_of(each.name, installed)}
                 for each in sorted(installed, key=lambda each: (not (each.reason or each.trouble), each.name))
             ],
-            "own": self._own,
-            "refused": refusals(self._host),
-            "job": self._jobs.get(job),
+            "refused": self._refusals(),
+            "job": self._console.jobs.get(job),
             "job_name": job,
         }
 
@@ -155,12 +124,20 @@ class ViewData:
             "summary": summary_of(plugin),
             "offers": list(offers(self._host, plugin, _name(req))),
             "stops": dependents_of(name, self._host.plugins),
-            "refused": refusals(self._host).get(name, ""),
+            "refused": self._refusals().get(name, ""),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
             "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
-            "lines": self._lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
-            "own": self._own,
+            "lines": self._console.lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
         }
+
+    def page(self, req: Request, plugin: str, page: str) -> Shown:
+        """Return the HTML of another plugin's page, or why the plugin failed to render it."""
+        active = (each for each in self._host.plugins if each.name == plugin and each.state == "active")
+        found = next((one for each in active for one in each.declared.pages if one.name == page), None)
+        if found is None:
+            raise falcon.HTTPNotFound(description=f"The plugin {plugin} has no page {page}.")
+        problem, body = run_bounded(found.render)
+        return {"title": found.title, "plugin": plugin, "body": body or "", "problem": problem}
 
     def routes(self, req: Request) -> Shown:
         """List every operation of every site."""
@@ -169,7 +146,7 @@ class ViewData:
 
     def requests(self, req: Request, **wanted: Any) -> Shown:
         """List the last requests, newest or slowest first."""
-        found = self._requests.since(0, **wanted)[::-1]
+        found = self._console.requests.since(0, **wanted)[::-1]
         return {
             "requests": found[:MAX_SHOWN],
             "found": len(found),
@@ -180,11 +157,8 @@ class ViewData:
 
     def request(self, req: Request, number: str) -> Shown:
         """Return everything that is recorded about one request."""
-        found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
-        if found is None:
-            raise falcon.HTTPNotFound(description="This request is no longer recorded, or never arrived.")
-        shown, record = found
-        exchange = self._exchanges.of(record.arrived)
+        shown, record = self._console.requests.get(number)
+        exchange = self._console.exchanges.of(record.arrived)
         sent, answered = exchange.shown() if exchange is not None else ({}, {})
         return {
             "title": f"{record.method} {shown['path']}",
@@ -194,13 +168,13 @@ class ViewData:
             "exchange": exchange,
             "sent": sent,
             "answered": answered,
-            "lines": self._lines.since(0, request=record.request_id),
+            "lines": self._console.lines.since(0, request=record.request_id),
             "levels": LEVELS,
         }
 
     def log(self, req: Request, level: str, q: str) -> Shown:
         """List the last lines of the log, newest first."""
-        found = self._lines.since(0, level=level, q=q)[::-1]
+        found = self._console.lines.since(0, level=level, q=q)[::-1]
         return {"lines": found[:MOST_LINES], "found": len(found), "levels": LEVELS, "level": level, "q": q}
 
     def settings(self, req: Request) -> Shown:
@@ -213,7 +187,7 @@ class ViewData:
     def health(self, req: Request) -> Shown:
         """Run all health checks concurrently."""
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
-        owners.update({f"store {name}": store.plugin for name, store in self._control.stores.items()})
+        owners |= {f"store {name}": store.plugin for name, store in self._console.control.stores.items()}
         found = self._healths()
         results = [
             {"check": each, "plugin": owners.get(each.name, "host"), "health": health, "kinds": sorted(each.kinds)}
@@ -223,13 +197,8 @@ class ViewData:
 
     def hooks(self, req: Request) -> Shown:
         """List the hooks and their implementations, in call order."""
-        active = [each for each in self._host.plugins if each.hooks]
         hooks = [
-            {
-                "name": name,
-                "about": about,
-                "plugins": [each.name for each in active if name in each.hooks],
-            }
+            {"name": name, "about": about, "plugins": [each.name for each in self._host.plugins if name in each.hooks]}
             for name, about in self._host.hooks.items()
         ]
         owners = {one.name: plugin.name for plugin in self._host.plugins for one in plugin.declared.middleware}
@@ -243,26 +212,41 @@ class ViewData:
         """Return the scheduled jobs of plugins, with their results."""
         return {"jobs": self._host.jobs}
 
+    def job(self, job: str) -> Shown:
+        """Return whether one of the console's own jobs is done."""
+        found = self._console.jobs.get(job)
+        if found is None:
+            raise falcon.HTTPNotFound
+        return {"done": found["done"]}
+
     def load(self, req: Request) -> Shown:
         """Return the load time of each plugin by stage, and the result of the last reload."""
-        spent = [(each, sum(each.seconds.values())) for each in self._host.plugins if each.seconds]
-        longest = max((total for _, total in spent), default=0.0) or 1.0
-        rows = [
-            {"plugin": plugin, "seconds": total, "share": round(100 * total / longest, 1)}
-            for plugin, total in sorted(spent, key=lambda pair: -pair[1])
-        ]
-        stages: dict[str, float] = {}
-        for plugin, _ in spent:
-            for stage, seconds in plugin.seconds.items():
-                stages[stage] = stages.get(stage, 0.0) + seconds
+        loaded = [(sum(each.seconds.values()), each) for each in self._host.plugins if each.seconds]
+        loaded.sort(key=lambda pair: -pair[0])
+        longest = loaded[0][0] if loaded else 0.0
+        stages: Counter[str] = Counter()
+        for _, plugin in loaded:
+            stages.update(plugin.seconds)
         report = self._host.last_reload
         return {
-            "rows": rows,
+            "rows": [
+                {"plugin": plugin, "seconds": total, "share": round(100 * total / (longest or 1.0), 1)}
+                for total, plugin in loaded
+            ],
             "stages": stages,
-            "total": sum(total for _, total in spent),
+            "total": sum(total for total, _ in loaded),
             "started_at": self._host.started_at,
             "report": report.as_plain() if report is not None else None,
         }
+
+    def _refusals(self) -> dict[str, str]:
+        """Return why the last reload was refused, by plugin, for those that still serve."""
+        report = self._host.last_reload
+        if report is None or report.swapped:
+            return {}
+        active = {each.name for each in self._host.plugins if each.state == "active"}
+        reasons = {label.partition(" ")[0]: why for label, why in (*report.failed, *report.blocked)}
+        return {name: why for name, why in reasons.items() if name in active}
 
     def _healths(self) -> list[tuple[Check, Health]]:
         """Run all health checks concurrently."""
@@ -289,10 +273,6 @@ class ViewData:
             for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
         ]
 
-    def _uptime(self) -> timedelta:
-        started = self._host.started_at
-        return datetime.now(UTC) - started if started is not None else timedelta()
-
     def _values(self) -> list[dict[str, Any]]:
         return [
             {
@@ -317,11 +297,7 @@ def unit_of(description: str) -> str:
 
 def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
     """Return the active plugins that require a plugin."""
-    stopped, before = {name}, 0
-    while len(stopped) > before:
-        before = len(stopped)
-        stopped |= {each.name for each in installed if not stopped.isdisjoint(each.requires)}
-    return sorted(each.name for each in installed if each.name in stopped - {name} and each.state == "active")
+    return sorted(each.name for each in installed if name in each.requires and each.state == "active")
 
 
 def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
@@ -355,11 +331,7 @@ def summary_of(plugin: PluginView) -> str:
 
 
 def run_bounded(work: Callable[[], T]) -> tuple[str, T | None]:
-    """Run a plugin's code with a time limit.
-
-    Returns:
-        An error message and None, or an empty string and the result.
-    """
+    """Run a plugin's code with a time limit. Return an empty string and the result, or an error message and None."""
     try:
         return "", bounded(work, _RENDER_SECONDS, "console:page")
     except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything; the page shows it
@@ -387,10 +359,8 @@ def format_setting(value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} = {format_setting(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
-        return ", ".join(_items(value))
+        texts = (
+            f"({format_setting(each)})" if isinstance(each, (Mapping, list)) else format_setting(each) for each in value
+        )
+        return ", ".join(texts)
     return str(value)
-
-
-def _items(values: Iterable[object]) -> Iterator[str]:
-    for value in values:
-        yield f"({format_setting(value)})" if isinstance(value, (Mapping, list)) else format_setting(value)

@@ -27,13 +27,9 @@ _Step = list[Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A vital sign.
+    """A vital sign: its current value for people, and a plot.
 
     Attributes:
-        name: Its name.
-        value: Its current value, for people.
-        about: Details, in one line.
-        bad: Whether it needs attention.
         points: Its values, oldest first, one for each five seconds; None if there is no value.
         link: The console's page with details.
         names: For health, the checks that are down.
@@ -57,15 +53,7 @@ class Vitals:
     """Counts requests, as an observer."""
 
     def __init__(self, steps: dict[int, _Step], lock: Lock, seen: dict[str, Any], own: str, host: HostView) -> None:
-        """Count into steps of five seconds.
-
-        Args:
-            steps: The counts, by number of the step.
-            lock: Guards them.
-            seen: The last results of health checks and reloads.
-            own: The plugin whose requests are left out.
-            host: The host.
-        """
+        """Count into steps of five seconds, by their number. `seen` gets the last results of checks and reloads."""
         self._steps = steps
         self._lock = lock
         self._seen = seen
@@ -89,11 +77,7 @@ class Vitals:
         self._seen["reload"] = (time(), bool(report.get("swapped")) and not report.get("failed"))
 
     def signs(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> list[Sign]:
-        """Return the vital signs.
-
-        Args:
-            check: Runs the health checks; returns which are down, and how many there are.
-        """
+        """Return the vital signs. `check` runs the health checks: it returns which are down, and how many there are."""
         self._host.catch_up()
         down, total = self._health(check)
         with self._lock:
