@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from plughost_dev_console.facts import duration, facts
+from plughost_dev_console.facts import duration, facts, format_setting, is_secret, unit_of
 from plughost_dev_console.guard import NO_SESSION, PREFIX
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ def make_environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.globals["prefix"] = PREFIX
+    environment.tests["secret"] = is_secret
     environment.filters |= {
         "segment": partial(quote, safe=""),
         "marked": _marked,
         "duration": duration,
         "facts": facts,
+        "setting": format_setting,
+        "unit": unit_of,
         "ms": lambda seconds: f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s",
         "count": lambda number, one: f"{number:,} {one if number == 1 else one + 's'}",
     }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import click
 
     from plughost import Event, PluginContext
+    from plughost_dev_console.view_data import Shown
 
 _BODY_LIMIT: Final = 256 * 1024  # a form can contain the body of another request
 
@@ -165,9 +166,7 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
     show, browsing = ViewData(console), Browsing(console.control)
     attempt, change, actions = Try(console), Change(console), Actions(console)
 
-    def view(
-        path: str, template: str, title: str, values: Callable[..., dict[str, object]], *parameters: Parameter
-    ) -> Route:
+    def view(path: str, template: str, title: str, values: Callable[..., Shown], *parameters: Parameter) -> Route:
         operation = _operation(f"Show: {title}", *parameters)
         return Route(path, View(console, template, title, values), {"GET": operation})
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from typing import TYPE_CHECKING, Any
 
 import falcon
 
 from plughost import CommandError
+from plughost_dev_console.facts import is_secret
 from plughost_dev_console.html import MEDIA_TYPE
 from plughost_dev_console.resources import start_job
-from plughost_dev_console.view_data import MASK, format_setting, unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plughost import PluginView, ReloadReport, Value
+    from plughost import ReloadReport, Value
     from plughost.http import Request
     from plughost_dev_console.console import Console
 
@@ -53,17 +54,15 @@ class Change:
         self._write(req, resp, setting, text, change=change, problem=problem, what=form.get("what", "value"))
 
     def _write(self, req: Request, resp: falcon.Response, setting: Value, text: str, **shown: Any) -> None:
+        plugins = [each.name for each in self._console.host.plugins]
         resp.content_type = MEDIA_TYPE
         resp.text = self._console.render(
             req,
             "change",
             setting.key,
             setting=setting,
-            unit=unit_of(setting.description),
-            default=format_setting(setting.default),
-            truth=isinstance(setting.default, bool),
             text=text,
-            owner=next((each.name for each in self._console.host.plugins if setting.key.startswith(_table(each))), ""),
+            owner=next((each for each in plugins if setting.key.startswith(f"plugins.{each}.")), ""),
             **{"change": None, "problem": "", "what": "value", **shown},
         )
 
@@ -71,13 +70,9 @@ class Change:
         found = next((each for each in self._console.host.settings() if each.key == key), None)
         if found is None:
             raise falcon.HTTPNotFound(description=f"There is no setting {key}.")
-        if MASK in str(found.value):
+        if is_secret(found):
             raise falcon.HTTPConflict(description=f"{key} is a secret. Change it in the settings file.")
         return found
-
-
-def _table(plugin: PluginView) -> str:
-    return f"plugins.{plugin.name}."
 
 
 def format_value(value: object) -> str:
@@ -104,7 +99,4 @@ def parse_value(setting: Value, text: str) -> object:
 
 
 def _quoted(value: object) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return format_value(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else format_value(value)

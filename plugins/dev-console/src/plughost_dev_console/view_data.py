@@ -22,7 +22,7 @@ from plughost_dev_console.offers import address, offers
 from plughost_dev_console.recording import MAX_PER_SECOND, MAX_SHOWN
 
 if TYPE_CHECKING:
-    from plughost import PluginView, RequestRecord
+    from plughost import PluginView, RequestRecord, Value
     from plughost.http import Request
     from plughost_dev_console.console import Console
 
@@ -32,8 +32,6 @@ Shown = Mapping[str, Any]
 _CHECK_SECONDS: Final = 3.0
 _RENDER_SECONDS: Final = 10.0
 _MOST_OF_A_PLUGIN: Final = 5
-MASK: Final = "**********"
-_unit: Final = re.compile(r"\b(milliseconds|seconds|minutes|days|bytes|MiB)\b", re.IGNORECASE)
 _port: Final = re.compile(r":[0-9]+$")
 
 
@@ -126,7 +124,7 @@ class ViewData:
             "stops": dependents_of(name, self._host.plugins),
             "refused": self._refusals().get(name, ""),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
-            "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
+            "settings": [each for each in self._host.settings() if each.key.startswith(f"plugins.{name}.")],
             "lines": self._console.lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
         }
 
@@ -179,9 +177,9 @@ class ViewData:
 
     def settings(self, req: Request) -> Shown:
         """List every setting in force, by table."""
-        groups: dict[str, list[dict[str, Any]]] = {}
-        for each in self._values():
-            groups.setdefault(each["key"].rpartition(".")[0], []).append(each)
+        groups: dict[str, list[Value]] = {}
+        for each in self._host.settings():
+            groups.setdefault(each.key.rpartition(".")[0], []).append(each)
         return {"groups": groups, "number": sum(map(len, groups.values()))}
 
     def health(self, req: Request) -> Shown:
@@ -273,27 +271,6 @@ class ViewData:
             for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
         ]
 
-    def _values(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "key": each.key,
-                "value": format_setting(each.value),
-                "default": format_setting(each.default),
-                "source": each.source,
-                "changed": each.source != "default",
-                "about": each.description,
-                "unit": unit_of(each.description),
-                "editable": MASK not in str(each.value) and not each.source.startswith("PLUGHOST_"),
-            }
-            for each in self._host.settings()
-        ]
-
-
-def unit_of(description: str) -> str:
-    """Return the first unit in a setting's description, or an empty string."""
-    found = _unit.search(description)
-    return found[0].lower() if found else ""
-
 
 def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
     """Return the active plugins that require a plugin."""
@@ -348,19 +325,3 @@ def _run(check: Check) -> Health:
         return bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
     except Exception as error:  # noqa: BLE001 - a check that raises is down
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
-
-
-def format_setting(value: object) -> str:
-    """Format a setting's value for people."""
-    if value is None or value in ("", [], (), {}):
-        return "none" if value is None else "empty"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {format_setting(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        texts = (
-            f"({format_setting(each)})" if isinstance(each, (Mapping, list)) else format_setting(each) for each in value
-        )
-        return ", ".join(texts)
-    return str(value)
