@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from plughost import Event
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-MAX_SHOWN: Final = 500
 _WRONG: Final = frozenset({"warning", "error", "critical"})
 _LONGEST_LINE: Final = 4000
 

@@ -17,8 +17,7 @@ from plughost import Check, Health, bounded
 from plughost_dev_console.console import NAVIGATION
 from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.lines import LEVELS
-from plughost_dev_console.lines import MAX_SHOWN as MOST_LINES
-from plughost_dev_console.offers import address, offers
+from plughost_dev_console.offers import offers
 from plughost_dev_console.recording import MAX_PER_SECOND, MAX_SHOWN
 
 if TYPE_CHECKING:
@@ -56,7 +55,10 @@ class ViewData:
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
             "refused": self._refusals(),
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
-            "sites": self._sites(req),
+            "sites": {
+                name: self._addresses(req, name)
+                for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
+            },
             "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
             **self._vitals(),
             "uptime": datetime.now(UTC) - (self._host.started_at or datetime.now(UTC)),
@@ -167,13 +169,12 @@ class ViewData:
             "sent": sent,
             "answered": answered,
             "lines": self._console.lines.since(0, request=record.request_id),
-            "levels": LEVELS,
         }
 
     def log(self, req: Request, level: str, q: str) -> Shown:
         """List the last lines of the log, newest first."""
         found = self._console.lines.since(0, level=level, q=q)[::-1]
-        return {"lines": found[:MOST_LINES], "found": len(found), "levels": LEVELS, "level": level, "q": q}
+        return {"lines": found[:MAX_SHOWN], "found": len(found), "levels": LEVELS, "level": level, "q": q}
 
     def settings(self, req: Request) -> Shown:
         """List every setting in force, by table."""
@@ -225,7 +226,6 @@ class ViewData:
         stages: Counter[str] = Counter()
         for _, plugin in loaded:
             stages.update(plugin.seconds)
-        report = self._host.last_reload
         return {
             "rows": [
                 {"plugin": plugin, "seconds": total, "share": round(100 * total / (longest or 1.0), 1)}
@@ -233,8 +233,6 @@ class ViewData:
             ],
             "stages": stages,
             "total": sum(total for total, _ in loaded),
-            "started_at": self._host.started_at,
-            "report": report.as_plain() if report is not None else None,
         }
 
     def _refusals(self) -> dict[str, str]:
@@ -256,20 +254,9 @@ class ViewData:
         """Return whether a plugin serves only auxiliary paths, such as probes."""
         return all(is_extra(prefix) for prefix in plugin.declared.prefixes())
 
-    def _sites(self, req: Request) -> list[dict[str, Any]]:
-        listeners = self._host.listeners
-        return [
-            {
-                "name": name,
-                "listeners": [
-                    (f"{each.scheme}://{_name(req)}:{port}", each.engine)
-                    for each, port in sorted(listeners.items(), key=lambda pair: pair[0].scheme)
-                    if each.site == name
-                ],
-                "address": address(self._host, name, _name(req)),
-            }
-            for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
-        ]
+    def _addresses(self, req: Request, site: str) -> list[str]:
+        listeners = sorted((each.scheme, port) for each, port in self._host.listeners.items() if each.site == site)
+        return [f"{scheme}://{_name(req)}:{port}" for scheme, port in listeners]
 
 
 def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
