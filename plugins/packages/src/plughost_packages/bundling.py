@@ -36,9 +36,8 @@ def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels
         The wheels.
 
     Raises:
-        CommandError: The folder is not empty, or a distribution is not available with a locked hash.
+        CommandError: The folder can't be made, or a distribution is not available with a locked hash.
     """
-    refuse_filled(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as parent:

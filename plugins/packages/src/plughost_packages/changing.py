@@ -85,7 +85,7 @@ def carry_out(
         sys.path[:] = [each for each in sys.path if each not in folders]
         environment = Environment()
         _refuse_without_effect(plan, environment)
-        refuse_not_allowed(plan.changes, environment, allowed)
+        refuse_not_allowed(((each.distribution, each.after) for each in plan.changes), environment, allowed)
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
         report = take_up()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +33,7 @@ from plughost_packages.places import are_nowhere, places, remember
 from plughost_packages.planning import plan_install, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
@@ -95,13 +96,16 @@ def install(
                 write_lock(lock, read_bundle(bundle))  # a copy: pip gets exactly what was verified
                 requirements = ["-r", str(lock)]
                 sources = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
-            options = [*sources, *(["--upgrade"] if upgrade else [])]
             allowed = context.host.why_not_allowed
             _ask_to_build(filter(is_source, names), yes=yes)
             with working(as_json) as tell:
-                attested = _attestation_check(context.settings)
-                wheels = wheels_of(context)
-                planning = plan_install(requirements, options, wheels, tell, allowed=allowed, attested=attested)
+                settings, wheels = context.settings, wheels_of(context)
+                attested = partial(
+                    verify_attestations, builders=settings.attested_by, required=settings.require_attestations
+                )
+                planning = plan_install(
+                    requirements, sources, wheels, tell, upgrade=upgrade, allowed=allowed, attested=attested
+                )
                 plan = stack.enter_context(planning)
         if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(sources):
             raise CommandError(_NO_SOURCE)
@@ -131,7 +135,3 @@ def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
         )
     if asked and not yes:
         click.confirm("Build it?", abort=True, err=True)
-
-
-def _attestation_check(settings: Settings) -> Callable[[Path], None]:
-    return lambda file: verify_attestations(file, settings.attested_by, required=settings.require_attestations)

@@ -21,22 +21,16 @@ if TYPE_CHECKING:
 _DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
 
 
-def remove_debris() -> list[str]:
-    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone.
-
-    Returns:
-        The names of the removed files and folders.
-    """
+def _remove_debris() -> None:
+    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone."""
     if sys.prefix == sys.base_prefix:
-        return []
-    paths = sysconfig.get_paths()
-    left = [path for root in {paths["purelib"], paths["platlib"]} for path in Path(root).glob(f"{_DEBRIS}*")]
-    for path in left:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    return sorted(path.name for path in left)
+        return
+    for root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(root).glob(f"{_DEBRIS}*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 class Kept:
@@ -95,7 +89,7 @@ def keeping(keys: Collection[str]) -> Iterator[Kept]:
         CommandError: Another operation is running.
     """
     with _lock_environment(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
-        remove_debris()
+        _remove_debris()
         kept = Kept(Path(folder), keys)
         try:
             yield kept

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.filesize import decimal
 
-from plughost import CommandError, Environment
+from plughost import Environment
 from plughost_packages.bundling import bundle, refuse_filled
 from plughost_packages.commands import (
     EXIT_PROBLEMS,
@@ -23,6 +22,7 @@ from plughost_packages.commands import (
 )
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost_packages.places import places, remembered
+from plughost_packages.planning import refuse_not_allowed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
@@ -126,27 +126,22 @@ def bundle_command(
 
 
 def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
-    """Refuse a set with a version of an installed plugin that the settings don't allow."""
-    plugins = set(Environment().owners.values())
-    for entry in entries:
-        if entry.name in plugins and entry.version is not None:
-            why = context.host.why_not_allowed(entry.name, entry.version)
-            if why is not None:
-                raise CommandError(f"{why}.")
+    versions = ((entry.name, entry.version) for entry in entries)
+    refuse_not_allowed(versions, Environment(), context.host.why_not_allowed)
 
 
 def _check(file: Path, *, as_json: bool) -> None:
     with readable_errors():
         found = compare(read_lock(file))
     if as_json:
-        print_json({"ok": not found, "file": str(file), "differences": [asdict(each) for each in found]})
+        print_json({"ok": not found, "file": str(file), "differences": found})
     elif found:
         print_table(
             {
-                "distribution": [each.distribution for each in found],
-                "": [each.what for each in found],
-                "locked": [each.locked for each in found],
-                "installed": [each.installed for each in found],
+                "distribution": [each["distribution"] for each in found],
+                "": [each["what"] for each in found],
+                "locked": [each["locked"] for each in found],
+                "installed": [each["installed"] for each in found],
             }
         )
     else:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost import CommandError
+from plughost import CommandError, write_private
 from plughost_packages.pip import configures
 
 if TYPE_CHECKING:
@@ -52,23 +51,14 @@ def are_nowhere(places: Sequence[str]) -> bool:
 
 
 def remember(where: Sequence[str]) -> None:
-    """Save the sources of an installation after those of earlier ones.
-
-    The file may contain passwords of indexes, so only its owner can read it.
-
-    Args:
-        where: pip's options.
-    """
+    """Save the sources of an installation after those of earlier ones. They may contain passwords of indexes."""
     given = [(option, _absolute(value)) for option, value in pairwise(where) if option in _PLACES]
     if not given:
         return
     known = list(zip(*[iter(remembered())] * 2, strict=True))
     pairs = [pair for pair in known if pair not in given] + given
-    file = _file()
     with suppress(OSError):  # another user's environment can't be written; `lock` takes the options, too
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump([word for pair in pairs for word in pair], opened)
+        write_private(_file(), json.dumps([word for pair in pairs for word in pair]).encode())
 
 
 def remembered() -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import os
 import re
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from packaging.utils import canonicalize_name
 
 from plughost import CommandError
+from plughost_packages.verifying import recorded_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,8 +101,7 @@ def _write(file: Path, info: str, content: list[tuple[str, bytes, int]]) -> None
     rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data, mode in content:
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            rows.writerow([name, f"sha256={digest}", len(data)])
+            rows.writerow([name, recorded_hash(data), len(data)])
             archive.writestr(_entry(name, mode), data)
         rows.writerow([f"{info}/RECORD", "", ""])
         archive.writestr(_entry(f"{info}/RECORD", 0o644), record.getvalue())

@@ -23,7 +23,6 @@ from plughost_packages.commands import (
     wheels_of,
     working,
 )
-from plughost_packages.environment import unused_without
 from plughost_packages.names import to_distributions
 from plughost_packages.planning import plan_uninstall
 
@@ -63,7 +62,7 @@ def uninstall(
     with readable_errors():
         environment = Environment()
         keys = _refuse_required(to_distributions(names, environment), environment, force=force)
-    unused = unused_without(environment, keys)
+    unused = _unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]
@@ -111,6 +110,16 @@ def _refuse_required(keys: list[str], environment: Environment, *, force: bool) 
         ]
         raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force, which blocks them."]))
     return keys
+
+
+def _unused_without(environment: Environment, keys: Collection[str]) -> list[str]:
+    """Return distributions that were installed only as requirements of some others, and that nothing else requires."""
+    removed = set(keys)
+    candidates = environment.closure(keys) - environment.shared
+    candidates = {key for key in candidates if not environment.installed[key].is_requested}
+    while unused := {key for key in candidates - removed if not environment.dependents({key}).keys() - removed}:
+        removed |= unused
+    return sorted(removed - set(keys))
 
 
 def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:
