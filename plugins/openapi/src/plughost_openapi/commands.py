@@ -41,6 +41,6 @@ def openapi_command(
         there = ", ".join(view.sites) or "none"
         message = f"nothing is mounted on a site {site}; there are: {there}"
         raise click.ClickException(message)
-    servers = Addresses(view, context.settings.servers).of(site)
+    servers = Addresses(view, context.plugin, context.settings.servers).of(site)
     chosen = as_format or ("json" if file.name.endswith(".json") else "yaml")
     file.write(render(describe(view, site, servers, context.settings.about), chosen))

@@ -12,7 +12,6 @@ from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
 from plughost_openapi import errors
 from plughost_openapi.components import Components, Object
-from plughost_openapi.errors import OperationContext, host_errors
 from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
@@ -147,15 +146,6 @@ class _GroupWriter:
                 yield path, operations
 
     def _operation(self, route: Route, path: str, method: str, operation: Operation) -> Object:
-        context = OperationContext(
-            errors=self._group.errors,
-            versioned=bool(self._versions),
-            fields="{" in path,
-            unsafe=method != "GET",
-            stores=self._stores,
-            limited=self._limited,
-            common_headers=self._common_headers(operation),
-        )
         written: Object = {
             "tags": [self._plugin.name],
             "summary": operation.summary,
@@ -170,7 +160,7 @@ class _GroupWriter:
             written["x-sunset"] = sunset.isoformat()
         if operation.request is not None:
             written["requestBody"] = self._request_body(operation)
-        written["responses"] = dict(self._responses(operation, context))
+        written["responses"] = dict(self._responses(path, method, operation))
         if operation.security:
             written["security"] = [self._components.security(scheme) for scheme in operation.security]
         return {key: value for key, value in written.items() if value not in ("", [])}
@@ -196,18 +186,38 @@ class _GroupWriter:
             }
         return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
 
-    def _responses(self, operation: Operation, context: OperationContext) -> Iterator[tuple[str, Object]]:
-        made = {status: (description, headers) for status, description, headers in host_errors(operation, context)}
-        for status in sorted({*operation.responses, *made}):
+    def _responses(self, path: str, method: str, operation: Operation) -> Iterator[tuple[str, Object]]:
+        common = self._common_headers(operation)
+        for status in sorted({*operation.responses, *self._host_errors(path, method, operation)}):
+            retry = errors.RETRY_AFTER if status in (429, 503) else {}
             answer = operation.responses.get(status)
             if answer is not None:
-                yield str(status), self._response(status, answer, context)
+                yield str(status), self._response(status, answer, {**retry, **answer.headers, **common})
             else:
-                description, headers = made[status]
-                yield (
-                    str(status),
-                    self._components.error(status, description, {**headers, **context.common_headers}, context),
-                )
+                yield str(status), self._components.error(self._group, status, {**retry, **common})
+
+    def _host_errors(self, path: str, method: str, operation: Operation) -> set[int]:
+        """Return the statuses of the errors that the host can return for an operation."""
+        body, idempotent = operation.request is not None, operation.idempotent
+        successes = [answer for status, answer in operation.responses.items() if 200 <= status < 300]
+        has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
+        possible = {
+            400: body or self._versions or idempotent,
+            401: operation.security,
+            403: operation.security or method != "GET",
+            404: "{" in path,
+            406: operation.produces and has_body,
+            409: idempotent,
+            413: True,
+            415: body,
+            422: idempotent,
+            429: self._limited,
+            500: True,
+            503: self._stores or self._limited or idempotent,
+        }
+        if body or any(each.refusal == 400 for each in operation.parameters):
+            possible[self._group.errors.validation_status] = True
+        return {status for status, applies in possible.items() if applies}
 
     def _common_headers(self, operation: Operation) -> dict[str, str]:
         """Return the headers of every response of an operation, with their descriptions."""
@@ -224,21 +234,17 @@ class _GroupWriter:
             for name, text in fields.items()
         }
 
-    def _response(self, status: int, answer: Response, context: OperationContext) -> Object:
-        headers = dict(answer.headers)
-        if status in (429, 503):
-            headers = {**errors.RETRY_AFTER, **headers}
-        headers |= context.common_headers
+    def _response(self, status: int, answer: Response, headers: Mapping[str, str]) -> Object:
         written: Object = {
             "description": answer.description,
-            "headers": self._components.headers(headers, versioned=context.versioned),
+            "headers": self._components.headers(headers, versioned=bool(self._versions)),
         }
-        content = self._content(status, answer, context)
+        content = self._content(status, answer)
         if content:
             written["content"] = content
         return written
 
-    def _content(self, status: int, answer: Response, context: OperationContext) -> Object:
+    def _content(self, status: int, answer: Response) -> Object:
         if answer.schema is not None:
             shown = {} if answer.example is None else {"example": answer.example}
             return {media_type: {"schema": answer.schema, **shown} for media_type in answer.media_types}
@@ -249,7 +255,7 @@ class _GroupWriter:
                 for name, model in models.items()
             }
         if status >= 400 and answer.media_types:
-            return self._components.error_content(status, answer.description, context)
+            return self._components.error_content(self._group.errors, status, answer.description)
         return {}
 
     def _media(self, schema: Object, example: Any) -> Object:
