@@ -89,14 +89,7 @@ class Console:
         return make_environment()
 
     def render(self, req: Request, template: str, title: str, **values: Any) -> str:
-        """Return a page.
-
-        Args:
-            req: The request; it has a session.
-            template: The template's name, without its ending.
-            title: The page's title.
-            **values: The template's values.
-        """
+        """Return a page for a request with a session. The template's name has no ending."""
         plugins = self.host.plugins
         site = self.host.sites.get(req.site)
         prefixes = {group.prefix for _, group in site.groups} if site is not None else set()

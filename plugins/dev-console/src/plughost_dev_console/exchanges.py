@@ -19,13 +19,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 
 
 class Exchange(NamedTuple):
-    """The recorded parts of a request and its response.
-
-    Attributes:
-        headers: The request's headers.
-        answered: The response's headers.
-        body: The request's body; None if it was too large or not read to its end.
-    """
+    """The headers of a request and its response, and its body: None if it was too large or not read to its end."""
 
     headers: dict[str, str]
     answered: dict[str, str]

@@ -32,7 +32,9 @@ def facts(data: Mapping[str, object], now: datetime | None = None) -> Iterator[F
         if whole and words.endswith(" bytes"):
             yield Fact(words.removesuffix(" bytes"), size(int(str(value))), f"{value} bytes")
         elif moment is not None:
-            yield Fact(words, distance(moment - (now or datetime.now(UTC))), str(value))
+            left = moment - (now or datetime.now(UTC))
+            text = duration(abs(left))
+            yield Fact(words, f"in {text}" if left > timedelta() else f"{text} ago", str(value))
         else:
             yield Fact(words, f"{value:,}" if whole and words != "pid" else str(value), "")
 
@@ -44,12 +46,6 @@ def size(number: float) -> str:
         number /= 1024
         del units[0]
     return f"{number:,.1f} {units[0]}" if units[0] != "bytes" and number < 100 else f"{number:,.0f} {units[0]}"
-
-
-def distance(span: timedelta) -> str:
-    """Format the distance of a moment from now."""
-    text = duration(abs(span))
-    return f"in {text}" if span > timedelta() else f"{text} ago"
 
 
 def duration(span: timedelta) -> str:

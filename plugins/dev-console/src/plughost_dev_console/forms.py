@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from plughost import Parameter
-from plughost_dev_console.offers import FIELD, example_of, plain
+from plughost_dev_console.offers import FIELD
 
 if TYPE_CHECKING:
     from plughost import HostView, Operation, RouteGroup
@@ -69,14 +68,7 @@ def find(host: HostView, site: str, method: str, path: str) -> tuple[str, RouteG
 
 
 def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[str, str]) -> list[Input]:
-    """Return the fields of an operation's form: of the path, the query, then headers.
-
-    Args:
-        group: Its group.
-        operation: The operation.
-        path: Its URI template.
-        given: Previous input, by field name.
-    """
+    """Return the fields of an operation's form: of the path, the query, then headers. `given` is previous input."""
     declared = {(each.place, each.name): each for each in operation.parameters}
     for name in FIELD.findall(path):
         declared.setdefault(("path", name), Parameter(name=name, place="path", description=""))
@@ -89,13 +81,6 @@ def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[st
     return [
         _input(each, given) for each in sorted(declared.values(), key=lambda parameter: _ORDER.index(parameter.place))
     ]
-
-
-def body_of(operation: Operation) -> str | None:
-    """Return an example of an operation's body as indented JSON, or None if it has no body."""
-    if operation.request is None:
-        return None
-    return json.dumps(example_of(operation), default=plain, ensure_ascii=False, indent=2)
 
 
 def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapping[str, str]) -> Outgoing:

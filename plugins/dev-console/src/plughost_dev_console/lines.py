@@ -30,11 +30,7 @@ class Lines:
     ) -> None:
         """Take the ring buffers: of every line, and of warnings and errors, which other lines can't push out.
 
-        Args:
-            ring: Gets every line.
-            wrong: Gets warnings and errors as well.
-            numbers: Numbers the lines.
-            own: The console's own plugin, whose frequent requests are left out.
+        `own` is the console's own plugin, whose frequent requests are left out.
         """
         self._ring = ring
         self._wrong = wrong
@@ -86,8 +82,7 @@ class Lines:
         words = q.lower().split()
         kept = {each["number"]: each for each in (*tuple(self._wrong), *tuple(self._ring))}
         return [
-            # An earlier version of the console may have recorded the line.
-            {"own": "", **{name: value for name, value in kept[each].items() if name != "event"}}
+            {name: value for name, value in kept[each].items() if name != "event"}
             for each in sorted(kept)
             if each > after
             and _matches(kept[each], lowest, words, request)

@@ -30,37 +30,32 @@ if TYPE_CHECKING:
 _BODY_LIMIT: Final = 256 * 1024  # a form can contain the body of another request
 
 
-def _text(name: str, description: str) -> Parameter:
-    schema = {"type": "string", "default": ""}
+def _query(name: str, description: str, default: str | int = "") -> Parameter:
+    schema = {"type": "integer" if isinstance(default, int) else "string", "default": default}
     return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True)
 
 
-def _number(name: str, description: str, default: int) -> Parameter:
-    schema = {"type": "integer", "default": default}
-    return Parameter(name=name, place="query", description=description, schema=schema, allow_empty=True)
-
-
-_AFTER: Final = _number("after", "The number of the newest known item.", 0)
-_OF_LINES: Final = (_text("level", "The lowest level."), _text("q", "Words that a line contains."))
+_AFTER: Final = _query("after", "The number of the newest known item.", 0)
+_OF_LINES: Final = (_query("level", "The lowest level."), _query("q", "Words that a line contains."))
 _OF_REQUESTS: Final = (
-    _text("plugin", "The plugin; `none` for no plugin."),
-    _text("status", "The status's first digit, or `bad`."),
-    _number("minutes", "The maximum age; 0 for any.", 0),
-    _text("q", "Words that path, method or id contain."),
-    _text("order", "`slowest`, or by time."),
+    _query("plugin", "The plugin; `none` for no plugin."),
+    _query("status", "The status's first digit, or `bad`."),
+    _query("minutes", "The maximum age; 0 for any.", 0),
+    _query("q", "Words that path, method or id contain."),
+    _query("order", "`slowest`, or by time."),
 )
 _OF_ROWS: Final = (
-    _text("q", "Text that rows contain."),
-    _number("page", "The page, from 1.", 1),
-    _text("order", "The column to sort by."),
-    _text("way", "`down` for the largest first."),
-    _text("column", "The column to filter by."),
-    _text("value", "The value in that column."),
+    _query("q", "Text that rows contain."),
+    _query("page", "The page, from 1.", 1),
+    _query("order", "The column to sort by."),
+    _query("way", "`down` for the largest first."),
+    _query("column", "The column to filter by."),
+    _query("value", "The value in that column."),
 )
 _OF_ATTEMPTS: Final = (
-    _text("site", "The site."),
-    _text("method", "The method."),
-    _text("path", "The URI template."),
+    _query("site", "The site."),
+    _query("method", "The method."),
+    _query("path", "The URI template."),
 )
 
 
@@ -178,7 +173,7 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
 
     return (
         view("", "overview", "Overview", show.overview),
-        view("/plugins", "plugins", "Plugins", show.plugins, _text("job", "The job whose result is shown.")),
+        view("/plugins", "plugins", "Plugins", show.plugins, _query("job", "The job whose result is shown.")),
         view("/plugins/{name}", "plugin", "Plugin", show.plugin),
         view("/routes", "routes", "Routes", show.routes),
         view("/requests", "requests", "Requests", show.requests, *_OF_REQUESTS),
@@ -203,7 +198,7 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
         button("/reload", "Reload", actions.reload),
         button("/plugins/{name}/state", "Enable or disable a plugin", actions.switch),
         button("/plugins/{name}/purge", "Purge a disabled plugin's data", actions.purge),
-        Route("/open", Enter(console), {"GET": _operation("Open the console", _text("link", "The link."), kind="")}),
+        Route("/open", Enter(console), {"GET": _operation("Open the console", _query("link", "The link."), kind="")}),
         Route("/assets/{name}", Assets(), {"GET": _operation("Get a file of the console", kind="")}),
         Route("/events", News(console, news), {"GET": _operation("Stream changes", kind="text/event-stream")}),
         Route(
@@ -218,7 +213,7 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
             "/settings/edit",
             change,
             {
-                "GET": _operation("Show the form of a setting", _text("key", "The setting.")),
+                "GET": _operation("Show the form of a setting", _query("key", "The setting.")),
                 "POST": _operation("Show the difference of a change, or make it"),
             },
         ),

@@ -26,14 +26,7 @@ class Requests:
     """Records requests, as an observer."""
 
     def __init__(self, ring: deque[tuple[int, RequestRecord]], numbers: count[int], own: str, host: HostView) -> None:
-        """Take the ring buffer.
-
-        Args:
-            ring: The requests with their numbers.
-            numbers: Numbers them.
-            own: The console's own plugin, whose frequent requests are left out.
-            host: The host.
-        """
+        """Take the ring buffer of numbered requests. `own` is the console's own plugin, whose requests are left out."""
         self._ring = ring
         self._numbers = numbers
         self._own = own

@@ -86,14 +86,7 @@ class View:
     """A page with data about the host."""
 
     def __init__(self, console: Console, template: str, title: str, show: Callable[..., Mapping[str, Any]]) -> None:
-        """Take the template and the function that returns its values.
-
-        Args:
-            console: Renders the page.
-            template: The template.
-            title: The page's title, unless the values have another.
-            show: Takes the request and the fields of the path; returns the template's values.
-        """
+        """Take the template, and the function that returns its values for the request and the fields of the path."""
         self._console = console
         self._template = template
         self._title = title

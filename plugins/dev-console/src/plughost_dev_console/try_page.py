@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost_dev_console.client import send
-from plughost_dev_console.forms import LOGIN, Outgoing, body_of, find, inputs, outgoing
+from plughost_dev_console.forms import LOGIN, Outgoing, find, inputs, outgoing
 from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.html import MEDIA_TYPE
-from plughost_dev_console.offers import address
+from plughost_dev_console.offers import address, example_of
 from plughost_dev_console.snippets import snippets
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Try:
             path=path,
             operation=operation,
             inputs=inputs(group, operation, path, form),
-            body=form.get("body", body_of(operation)) if operation.request is not None else None,
+            body=form.get("body", example_of(operation, indent=2)) if operation.request is not None else None,
             accounts=sorted(logins),
             chosen=form.get("account", first),
             schemes=schemes,

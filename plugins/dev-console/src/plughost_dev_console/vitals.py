@@ -38,9 +38,9 @@ class Sign:
     name: str
     value: str
     about: str
-    bad: bool
     points: tuple[float | None, ...]
     link: str
+    bad: bool = False
     names: tuple[str, ...] = ()
 
     def bars(self) -> list[tuple[int, float]]:
@@ -93,7 +93,6 @@ class Vitals:
                 name="In flight",
                 value=str(in_flight),
                 about="being answered now",
-                bad=False,
                 points=tuple(each[2] if each else None for each in steps),
                 link="/threads",
             ),
@@ -151,7 +150,6 @@ def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
             name="Requests",
             value=f"{recent[0] / (STEP * _STEPS_OF_NOW):.1f} a second",
             about="over the last ten seconds",
-            bad=False,
             points=tuple(each[0] / STEP if each else None for each in steps),
             link="/requests",
         ),
@@ -173,7 +171,6 @@ def _times(name: str, share: float, steps: Sequence[_Step | None], link: str) ->
         name=name,
         value=_written(_quantile(_merged(steps[-_STEPS_OF_TIMES:])[4], share)),
         about=f"p{100 * share:.0f} of the last minute",
-        bad=False,
         points=tuple(_quantile(each[4], share) if each else None for each in steps),
         link=link,
     )

@@ -39,13 +39,7 @@ _VERBS: Final = {"POST": "post", "PUT": "update", "PATCH": "change", "DELETE": "
 
 
 def describe(view: HostView, site: str, servers: Sequence[str], about: About) -> Object:
-    """Return the OpenAPI object of a site.
-
-    Args:
-        view: The host.
-        site: The site's name.
-        servers: The URLs of the site, the preferred one first.
-        about: The settings for the Info Object.
+    """Return the OpenAPI object of a site with these URLs, the preferred one first.
 
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
