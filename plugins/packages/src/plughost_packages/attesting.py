@@ -22,14 +22,9 @@ SUFFIXES: Final = (".publish.attestation", ".provenance")
 
 
 def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) -> None:
-    """Verify the attestations next to a file.
+    """Verify the attestations next to a file without a network, by the trust root that sigstore has or has cached.
 
-    The trust root is the one that the installed sigstore contains or has cached; no network is used.
-
-    Args:
-        file: The file.
-        builders: The allowed publishers; any if it is empty.
-        required: Whether to refuse a file without attestations.
+    `builders` are the allowed publishers; any if it is empty.
 
     Raises:
         CommandError: An attestation is required and missing, is invalid, or is from another publisher.

@@ -21,19 +21,9 @@ _ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # the file
 
 
 def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:
-    """Make a bundle, completely or not at all.
+    """Make a bundle in a missing or empty folder, completely or not at all. Return its wheels.
 
     Distributions without a wheel are built. The bundle's lock file has the hashes of its own wheels.
-
-    Args:
-        entries: The locked set.
-        folder: The folder to make; it is missing or empty.
-        where: pip's options for indexes and folders.
-        wheels: The folder with wheels of replaced distributions, which is searched, too.
-        tell: Called with each line that pip prints.
-
-    Returns:
-        The wheels.
 
     Raises:
         CommandError: The folder can't be made, or a distribution is not available with a locked hash.
@@ -83,11 +73,7 @@ def _is_named(file: str, entry: Locked) -> bool:
 
 
 def refuse_filled(folder: Path) -> None:
-    """Refuse a folder that is not empty.
-
-    Raises:
-        CommandError: It is not a folder, or not empty.
-    """
+    """Refuse a folder that is not empty."""
     if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
         raise CommandError(f"{folder} already exists: choose another name, or move it away.")
 

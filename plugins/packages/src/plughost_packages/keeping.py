@@ -37,12 +37,7 @@ class Kept:
     """A snapshot: copies of the files of some distributions, and the paths of all other files."""
 
     def __init__(self, folder: Path, keys: Collection[str]) -> None:
-        """Copy the files.
-
-        Args:
-            folder: The target, an empty folder.
-            keys: Normalised names of the distributions that an operation adds, replaces or removes.
-        """
+        """Copy the files of what an operation adds, replaces or removes to an empty folder."""
         self._keys = frozenset(keys)
         self._files_before = _list_files()
         self._copies: dict[Path, Path] = {}
@@ -57,9 +52,6 @@ class Kept:
         """Restore the environment: remove files that were added, and copy back those that were changed or removed.
 
         Distributions that another program installed meanwhile stay.
-
-        Raises:
-            OSError: A file can't be removed or written.
         """
         installed = Environment().installed
         others = {path for key, each in installed.items() if key not in self._keys for path in _installed_paths(each)}
@@ -78,15 +70,10 @@ class Kept:
 
 @contextmanager
 def keeping(keys: Collection[str]) -> Iterator[Kept]:
-    """Take a snapshot before an operation, and restore it if the block raises.
-
-    Only one such operation runs in an environment at a time.
-
-    Args:
-        keys: Normalised names of the distributions that are added, replaced or removed.
+    """Take a snapshot of what an operation adds, replaces or removes, and restore it if the block raises.
 
     Raises:
-        CommandError: Another operation is running.
+        CommandError: Another operation is running: only one runs in an environment at a time.
     """
     with _lock_environment(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
         _remove_debris()

@@ -17,12 +17,12 @@ from plughost_packages.commands import (
     print_json,
     print_table,
     readable_errors,
-    wheels_of,
     working,
 )
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost_packages.places import places, remembered
 from plughost_packages.planning import refuse_not_allowed
+from plughost_packages.repacking import wheels_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
@@ -66,9 +66,8 @@ def lock_command(
             click.echo("Nothing was written (--dry-run).")
     else:
         with readable_errors(), working(as_json) as tell:
-            where = places([*remembered(), *where], context.settings, context.host.settings_dir)
-            entries = lock(where, wheels_of(context), tell)
-            _refuse_not_allowed(entries, context)
+            entries = lock(places(context, [*remembered(), *where]), wheels_of(context), tell)
+            refuse_not_allowed(context, ((entry.name, entry.version) for entry in entries), Environment())
             write_lock(file, entries)
         _report_made_wheels(entries, wheels_of(context))
         if as_json:
@@ -105,9 +104,9 @@ def bundle_command(
     """
     with readable_errors(), working(as_json) as tell:
         refuse_filled(folder)
-        where = places([*remembered(), *where], context.settings, context.host.settings_dir)
+        where = places(context, [*remembered(), *where])
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
-        _refuse_not_allowed(entries, context)
+        refuse_not_allowed(context, ((entry.name, entry.version) for entry in entries), Environment())
     _report_made_wheels(entries, wheels_of(context))
     if not as_json:
         print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
@@ -123,11 +122,6 @@ def bundle_command(
     else:
         size = decimal(sum(wheel.stat().st_size for wheel in wheels))
         click.echo(f"Wrote {folder}: {_pluralize(wheels, 'wheel')}, {size}, and {LOCK_NAME}.")
-
-
-def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
-    versions = ((entry.name, entry.version) for entry in entries)
-    refuse_not_allowed(versions, Environment(), context.host.why_not_allowed)
 
 
 def _check(file: Path, *, as_json: bool) -> None:

@@ -72,11 +72,8 @@ def members(environment: Environment) -> list[str]:
 def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
     """Return the locked set, with the hash of the file that each distribution is installed from on this platform.
 
-    Args:
-        where: pip's options for indexes and folders.
-        wheels: The folder with wheels of replaced distributions. A wheel is added for each distribution that was built
-            from a folder or a repository, or that pip does not find.
-        tell: Called with each line that pip prints.
+    A wheel is added to `wheels`, the folder with those of replaced distributions, for each distribution that was built
+    from a folder or a repository, or that pip does not find.
 
     Raises:
         CommandError: A distribution is installed in place, or pip does not find it.

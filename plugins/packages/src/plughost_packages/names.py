@@ -35,10 +35,6 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
     distribution. Any other name gets the prefix: `messages==1.2` means `plughost-messages==1.2`, never whatever
     an index calls `messages`.
 
-    Args:
-        given: What the operator wrote.
-        plugins: Normalised names of the distributions of the installed plugins, by plugin name.
-
     Raises:
         CommandError: It is not a valid requirement.
     """
@@ -56,11 +52,7 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
 
 
 def refuse_options(given: str) -> None:
-    """Refuse a name that pip could parse as an option, or that contains options.
-
-    Raises:
-        CommandError: The name is refused.
-    """
+    """Refuse a name that pip could parse as an option, or that contains options."""
     if re.search(r"(^|\s)-", given):
         raise CommandError(f"{given!r} is not a name: it begins with a hyphen, or contains options.")
 

@@ -15,26 +15,22 @@ from plughost_packages.pip import configures
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plughost import PluginContext
     from plughost_packages.settings import Settings
 
 # pip's options that name sources. Its other options choose among versions, and hold for one command only.
 _PLACES: Final = frozenset({"--index-url", "--extra-index-url", "--find-links", "--trusted-host"})
 
 
-def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
+def places(context: PluginContext[Settings], given: Sequence[str]) -> list[str]:
     """Return pip's options for the sources in the command's options, the settings or pip's own configuration only.
-
-    Args:
-        given: pip's options in the command.
-        settings: The plugin's settings.
-        folder: The folder that relative paths in the settings start from.
 
     Raises:
         CommandError: An extra index is named, but no main one.
     """
-    where = list(given)
+    where, settings = list(given), context.settings
     for place in settings.find_links:
-        where += ["--find-links", place if "://" in place else str(folder / place)]
+        where += ["--find-links", place if "://" in place else str(context.host.settings_dir / place)]
     if "--index-url" not in where and "--no-index" not in where:
         if settings.index_url is not None:
             where += ["--index-url", settings.index_url.get_secret_value()]

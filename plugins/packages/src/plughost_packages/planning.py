@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
@@ -16,19 +17,19 @@ from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages import pip
+from plughost_packages.attesting import verify_attestations
 from plughost_packages.careful_pip import TOLD
 from plughost_packages.locking import hash_of
 from plughost_packages.names import place_of
+from plughost_packages.repacking import wheels_of
 from plughost_packages.verifying import verify_wheel
+
+if TYPE_CHECKING:
+    from plughost import PluginContext
+    from plughost_packages.settings import Settings
 
 # A source distribution runs code as soon as pip reads its metadata, before the plan can be shown.
 _WHEELS_ONLY: Final = ("--only-binary", ":all:")
-
-Allowed = Callable[[str, str], str | None]
-"""Returns why a version of a distribution may not be installed, or None if it may."""
-
-Attested = Callable[[Path], None]
-"""Raises `CommandError` if a file was not built by an allowed publisher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,30 +119,29 @@ class _Item:
 
 @contextmanager
 def plan_install(
+    context: PluginContext[Settings],
     requirements: Sequence[str],
     where: Sequence[str],
-    wheels: Path,
     tell: pip.Tell,
     *,
     upgrade: bool,
-    allowed: Allowed,
-    attested: Attested,
 ) -> Iterator[Plan]:
     """Plan an installation. All its files are downloaded, and wheels are verified against their RECORD.
 
+    The folder with wheels of replaced or removed distributions is searched only if pip fails without it.
+
     Args:
+        context: The plugin's context.
         requirements: The requirements for pip.
         where: pip's options for indexes and folders.
-        wheels: The folder with wheels of replaced or removed distributions, searched only if pip fails without it.
         tell: Called with each line that pip prints.
         upgrade: Whether to upgrade what is installed to the newest version.
-        allowed: Returns why a distribution may not be installed.
-        attested: Refuses files of publishers that are not allowed.
 
     Raises:
         PipError: The requirements can't be resolved.
-        CommandError: A wheel was changed or is not allowed, or a package names a URL that the operator did not.
+        CommandError: A file was changed or is not allowed, or a package names a URL that the operator did not.
     """
+    wheels = wheels_of(context)
     where = [*_WHEELS_ONLY, *where]
     wanted = [*(["--upgrade"] if upgrade else []), *requirements]
     given = {without_credentials(each): each for each in map(place_of, requirements)}
@@ -157,15 +157,11 @@ def plan_install(
             raise _with_advice(error, where) from None
     items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in report]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        yield _make_plan(items, where, Path(folder), tell, allowed=allowed, attested=attested)
+        yield _make_plan(context, items, where, Path(folder), tell)
 
 
 def plan_uninstall(keys: Collection[str]) -> Plan:
-    """Plan an uninstallation.
-
-    Args:
-        keys: Normalised names of the distributions.
-    """
+    """Plan the removal of distributions, by their normalised names."""
     environment = Environment()
     changes = (
         Change(distribution=environment.name(key), before=environment.versions[key], after=None) for key in sorted(keys)
@@ -173,16 +169,14 @@ def plan_uninstall(keys: Collection[str]) -> Plan:
     return Plan(changes=tuple(changes), calls=(("uninstall", "--yes", *sorted(keys)),))
 
 
-def refuse_not_allowed(versions: Iterable[tuple[str, str | None]], environment: Environment, allowed: Allowed) -> None:
-    """Refuse versions of an environment's plugins that are not allowed.
-
-    Raises:
-        CommandError: One is not allowed; the message says why.
-    """
+def refuse_not_allowed(
+    context: PluginContext[Any], versions: Iterable[tuple[str, str | None]], environment: Environment
+) -> None:
+    """Refuse versions of an environment's plugins that the settings don't allow."""
     for name, version in versions:
         key = canonicalize_name(name)
         if version is not None and key in environment.installed and environment.plugins_of(key):
-            why = allowed(name, version)
+            why = context.host.why_not_allowed(name, version)
             if why is not None:
                 raise CommandError(f"{why}.")
 
@@ -194,15 +188,10 @@ def without_credentials(url: str) -> str:
 
 
 def _make_plan(
-    items: Sequence[_Item],
-    where: Sequence[str],
-    folder: Path,
-    tell: pip.Tell,
-    *,
-    allowed: Allowed,
-    attested: Attested,
+    context: PluginContext[Settings], items: Sequence[_Item], where: Sequence[str], folder: Path, tell: pip.Tell
 ) -> Plan:
-    environment = Environment()
+    environment, settings = Environment(), context.settings
+    attested = partial(verify_attestations, builders=settings.attested_by, required=settings.require_attestations)
     elsewhere = [each.requirement for each in items if each.is_file and not each.is_here]
     if elsewhere:
         pip.run(["download", "--no-deps", "--dest", str(folder), *where, *elsewhere], tell)
@@ -232,7 +221,7 @@ def _make_plan(
             sources.append(item.requirement)
         changes.append(change)
     brought = Environment(metadata.distributions(path=files))
-    refuse_not_allowed(((each.distribution, each.after) for each in changes), brought, allowed)
+    refuse_not_allowed(context, ((each.distribution, each.after) for each in changes), brought)
     calls = []
     exactly = ("install", "--no-deps", "--force-reinstall", *where)
     if pins:

@@ -11,7 +11,7 @@ import sysconfig
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from packaging.utils import canonicalize_name
 
@@ -21,7 +21,7 @@ from plughost_packages.verifying import recorded_hash
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plughost import InstalledDistribution
+    from plughost import InstalledDistribution, PluginContext
 
 KEPT_VERSIONS: Final = 5
 """How many wheels of a distribution are kept."""
@@ -31,16 +31,17 @@ _INSTALLER_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
-    """Write a wheel with the files of an installed distribution.
+def wheels_of(context: PluginContext[Any]) -> Path:
+    """Return the folder with wheels of replaced or removed distributions, which can be installed again from there."""
+    return context.host.data_dir / "wheels"
 
-    Args:
-        distribution: The distribution.
-        folder: The target folder, which is made if it is missing.
+
+def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
+    """Write a wheel with the files of an installed distribution to a folder, unless it is there.
 
     Returns:
-        The new or existing wheel. None if no wheel can be made: the distribution is editable, or some of its files are
-        missing or outside of the environment.
+        The wheel. None if no wheel can be made: the distribution is editable, or some of its files are missing or
+        outside of the environment.
 
     Raises:
         CommandError: The wheel can't be written.

@@ -12,15 +12,12 @@ from plughost import CommandError, Environment
 from plughost.stores import StoreError, place_of, purge, statistics
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
-    audited,
     changing_options,
     finish,
     json_option,
     print_table,
     readable_errors,
     show_plan,
-    taking_up,
-    wheels_of,
     working,
 )
 from plughost_packages.names import to_distributions
@@ -86,12 +83,9 @@ def uninstall(
                     raise CommandError(str(error)) from error
             say(f"Dropped {where}.")
 
-    with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
-        take_up = taking_up(context, no_reload, accept=_blocked(environment, keys))
-        outcome = carry_out(
-            plan, wheels_of(context), tell, take_up=take_up, keep=keep, afterwards=drop_stores if drop else None
-        )
-        event["outcome"] = outcome.word
+    with readable_errors(), working(as_json) as tell:
+        accept = None if no_reload else _blocked(environment, keys)
+        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores if drop else None)
     if stores and not drop:
         say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)

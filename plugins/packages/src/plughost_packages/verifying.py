@@ -27,9 +27,6 @@ def verify_wheel(wheel: Path) -> None:
     The wheel format lists each file with its hash in RECORD, but pip doesn't check them. Invalid archives and wrong
     checksums are left to pip, which refuses them.
 
-    Args:
-        wheel: The file.
-
     Raises:
         CommandError: The wheel doesn't match its RECORD; the message names a file.
     """
