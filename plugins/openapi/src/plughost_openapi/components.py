@@ -31,10 +31,8 @@ class Components:
     """The Components Object, filled while the operations are generated."""
 
     def __init__(self, schemas: Schemas) -> None:
-        """Begin with the schemas of the models."""
-        self._schemas = schemas
+        self.schemas = schemas
         self._sections: dict[str, Object] = {"schemas": schemas.components}
-        self._errors: dict[tuple[Any, ...], Object] = {}
 
     def as_object(self) -> Object:
         """Return the Components Object."""
@@ -86,7 +84,7 @@ class Components:
 
     def error_content(self, errors: ErrorFormat, status: int, description: str) -> Object:
         """Return the content of an error in a group's format, with an example."""
-        media = {"schema": self._schemas.of(body_model(errors), "serialization")}
+        media = {"schema": self.schemas.of(body_model(errors), "serialization")}
         shown = example(errors, status, description.replace("`", ""))
         if shown is not None:
             media["example"] = self._with_stable_values(shown, media["schema"])
@@ -95,15 +93,14 @@ class Components:
     def error(self, group: RouteGroup, status: int, headers: Mapping[str, str]) -> Object:
         """Return a reference to the host's response for an error in a group."""
         versioned = bool(group.versions)
-        key = group.errors, versioned, status, tuple(headers)
-        if key not in self._errors:
-            description = DESCRIPTIONS.get(status) or responses.get(status, "Answer")
-            content = self.error_content(group.errors, status, description)
-            shown = self.headers(headers, versioned=versioned)
-            name = f"{type(group.errors).__name__}{'Versioned' if versioned else ''}{status}"
-            response = {"description": description, "headers": shown, "content": content}
-            self._errors[key] = self._add("responses", name, response)
-        return self._errors[key]
+        description = DESCRIPTIONS.get(status) or responses.get(status, "Answer")
+        response = {
+            "description": description,
+            "headers": self.headers(headers, versioned=versioned),
+            "content": self.error_content(group.errors, status, description),
+        }
+        name = f"{type(group.errors).__name__}{'Versioned' if versioned else ''}{status}"
+        return self._add("responses", name, response)
 
     def _with_stable_values(self, example: Any, schema: Object) -> Any:
         """Return an example with the values that its schema gives as examples, so that times, say, never change."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from importlib import metadata
@@ -24,9 +25,6 @@ OPENAPI: Final = "3.1.0"
 Format = Literal["yaml", "json"]
 """The format of a written description."""
 
-Owned = tuple[str, RouteGroup]
-"""A route group, and the name of its plugin."""
-
 _FIELD: Final = re.compile(r"\{(?P<name>\w+)(?::(?P<converter>\w+)(?:\([^)]*\))?)?\}")
 _CONVERTERS: Final[Mapping[str, Object]] = {
     "int": {"type": "integer"},
@@ -46,19 +44,17 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     """
     groups = [(plugin, group) for plugin, group in view.sites[site].groups if group.described]
     plugins = {each.name: each for each in view.plugins}
-    schemas = Schemas(_uses(groups))
-    components = Components(schemas)
+    components = Components(Schemas(_uses(groups)))
     paths: Object = {}
-    for plugin, group in groups:
-        writer = _GroupWriter(group, plugins[plugin], plugins, schemas, components)
-        paths.update((path, item) for path, item in writer.path_items())
+    for owner, group in groups:
+        required = [plugins[name] for name in plugins[owner].requires if name in plugins]
+        paths.update(_GroupWriter(group, plugins[owner], required, components).path_items())
     _make_unique(paths)
     version = metadata.version("plughost")
     description = f"Everything that plughost {version} serves on the site `{site}`, a tag for each plugin."
-    info = about.info()
     found = {
         "openapi": OPENAPI,
-        "info": {"title": f"plughost: {site}", "description": description, "version": version, **info},
+        "info": {"title": f"plughost: {site}", "description": description, "version": version, **about.info()},
         "servers": [{"url": url} for url in servers],
         "tags": list(_tags(groups, plugins)),
         "security": [],  # none, unless an operation says so
@@ -69,7 +65,7 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     return plain
 
 
-def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
+def _uses(groups: Iterable[tuple[str, RouteGroup]]) -> Iterator[Use]:
     for _, group in groups:
         yield errors.body_model(group.errors), "serialization"
         for operation in (each for route in group.routes for each in route.operations.values()):
@@ -86,7 +82,7 @@ def _models(answer: Response) -> Mapping[str, Any]:
     return {} if answer.model is None else dict.fromkeys(answer.media_types, answer.model)
 
 
-def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
+def _tags(groups: Iterable[tuple[str, RouteGroup]], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
     titles: dict[str, list[str]] = {}
     for owner, group in groups:
         titles.setdefault(owner, []).append(group.title)
@@ -109,20 +105,14 @@ class _GroupWriter:
     """Writes the path items of one route group."""
 
     def __init__(
-        self,
-        group: RouteGroup,
-        plugin: PluginView,
-        plugins: Mapping[str, PluginView],
-        schemas: Schemas,
-        components: Components,
+        self, group: RouteGroup, plugin: PluginView, required: Iterable[PluginView], components: Components
     ) -> None:
         self._group = group
         self._versions = tuple(sorted(group.versions, key=lambda version: [int(part) for part in version.split(".")]))
         self._plugin = plugin
-        self._schemas = schemas
         self._components = components
-        offering = [self._plugin, *(plugins[name] for name in self._plugin.requires if name in plugins)]
-        self._stores = any(plugin.declared.stores for plugin in offering)
+        self._schemas = components.schemas
+        self._stores = any(each.declared.stores for each in (plugin, *required))
         middleware = self._plugin.declared.middleware
         self._limited = any(isinstance(each.component, RateLimit) and each.scope == "plugin" for each in middleware)
 
@@ -176,7 +166,8 @@ class _GroupWriter:
         media: Object = {"schema": self._schemas.of(operation.request, "validation")}
         if operation.examples:
             media["examples"] = {
-                _example_name(name): {"summary": name, "value": value} for name, value in operation.examples.items()
+                re.sub(r"[^A-Za-z0-9._-]+", "-", name): {"summary": name, "value": value}
+                for name, value in operation.examples.items()
             }
         return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
 
@@ -306,17 +297,12 @@ def _is_list(answer: Response) -> bool:
 
 def _make_unique(paths: Mapping[str, Object]) -> None:
     """Number operation ids that are the same because their paths differ only in punctuation."""
-    seen: dict[str, int] = {}
-    for item in paths.values():
-        for operation in item.values():
-            name = operation["operationId"]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                operation["operationId"] = f"{name}_{seen[name]}"
-
-
-def _example_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    seen: Counter[str] = Counter()
+    for operation in (operation for item in paths.values() for operation in item.values()):
+        name = operation["operationId"]
+        seen[name] += 1
+        if seen[name] > 1:
+            operation["operationId"] = f"{name}_{seen[name]}"
 
 
 def _plain(value: Any) -> Any:
