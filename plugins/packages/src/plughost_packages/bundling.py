@@ -113,9 +113,6 @@ def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
     for wheel in sorted(folder.glob("*.whl")):
         name, version, _, _ = parse_wheel_filename(wheel.name)
         found[str(name)] = (str(version), hash_of(wheel))
-    missing = [entry.name for entry in entries if entry.name not in found]
-    if missing:
-        raise CommandError(f"pip made no wheel of {', '.join(missing)}.")
     return [
         replace(
             entry, version=entry.version or found[entry.name][0], url=None, file=None, hashes=(found[entry.name][1],)

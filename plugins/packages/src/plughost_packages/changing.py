@@ -66,7 +66,7 @@ def carry_out(
     Raises:
         CommandError: The plan failed; nothing has changed.
     """
-    with _audited(context, plan) as event, keeping({change.key for change in plan.changes}) as kept:
+    with _audited(context, plan) as event, keeping({change.key for change in plan.changes}) as put_back:
         installed = Environment().installed
         folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
@@ -84,14 +84,14 @@ def carry_out(
         tell("Reloading")
         report = _reload(context, accept)
         if report is not None and report.problems and not keep:
-            kept.put_back()
+            put_back()
             event["outcome"] = "undone"
             return Outcome(changes=plan.changes, undone=True, reload=report)
         if afterwards is not None:
             try:
                 afterwards()
             except BaseException:
-                kept.put_back()
+                put_back()
                 _reload(context, accept)
                 raise
         outcome = Outcome(changes=plan.changes, reload=report)
