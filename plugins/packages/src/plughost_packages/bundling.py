@@ -101,10 +101,7 @@ def _fetch(entries: Sequence[Locked], folder: Path, where: Sequence[str], tell: 
     with tempfile.TemporaryDirectory(prefix="plughost-") as temporary:
         lock = Path(temporary, LOCK_NAME)
         write_lock(lock, entries)
-        pip.run(
-            ["wheel", "--no-deps", "--require-hashes", "-r", str(lock), "--wheel-dir", str(folder), *where],
-            tell,
-        )
+        pip.run(["wheel", "--no-deps", "--require-hashes", "-r", str(lock), "--wheel-dir", str(folder), *where], tell)
 
 
 def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:

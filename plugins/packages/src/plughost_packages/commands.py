@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-EXIT_PROBLEMS: Final = 1
-"""The command did its work, but not every plugin serves."""
-
 _trailing_spaces: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
 # pip's options that are passed on, with their help.
@@ -75,9 +72,7 @@ def changing_options(command: CommandT) -> CommandT:
     return command
 
 
-def json_option(command: CommandT) -> CommandT:
-    """Add `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 @contextmanager
@@ -146,7 +141,7 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
     else:
         _show_outcome(outcome)
     if not outcome.ok:
-        raise SystemExit(EXIT_PROBLEMS)
+        raise SystemExit(1)
 
 
 def _show_outcome(outcome: Outcome) -> None:

@@ -28,7 +28,7 @@ from plughost_packages.places import are_nowhere, places, remember
 from plughost_packages.planning import plan_install, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
@@ -91,7 +91,7 @@ def install(
                 write_lock(lock, read_bundle(bundle))  # a copy: pip gets exactly what was verified
                 requirements = ["-r", str(lock)]
                 sources = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
-            _ask_to_build(filter(is_source, names), yes=yes)
+            _ask_to_build(list(filter(is_source, names)), yes=yes)
             with working(as_json) as tell:
                 plan = stack.enter_context(plan_install(context, requirements, sources, tell, upgrade=upgrade))
         if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(sources):
@@ -107,16 +107,14 @@ def install(
     finish(outcome, as_json)
 
 
-def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
+def _ask_to_build(sources: Sequence[str], *, yes: bool) -> None:
     """Ask before building sources: their own code must run before their requirements are known."""
-    asked = False
     for source in sources:
-        asked = True
         file = Path(place_of(source))
         digest = hash_of(file) if file.is_file() else "without a hash"
         click.echo(
             f"{without_credentials(place_of(source))} is not a wheel: reading its metadata runs its code.\n  {digest}",
             err=True,
         )
-    if asked and not yes:
+    if sources and not yes:
         click.confirm("Build it?", abort=True, err=True)

@@ -11,7 +11,6 @@ from rich.filesize import decimal
 from plughost import Environment
 from plughost_packages.bundling import bundle, refuse_filled
 from plughost_packages.commands import (
-    EXIT_PROBLEMS,
     index_options,
     json_option,
     print_json,
@@ -130,18 +129,12 @@ def _check(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"ok": not found, "file": str(file), "differences": found})
     elif found:
-        print_table(
-            {
-                "distribution": [each["distribution"] for each in found],
-                "": [each["what"] for each in found],
-                "locked": [each["locked"] for each in found],
-                "installed": [each["installed"] for each in found],
-            }
-        )
+        keys = {"distribution": "distribution", "": "what", "locked": "locked", "installed": "installed"}
+        print_table({heading: [each[key] for each in found] for heading, key in keys.items()})
     else:
         click.echo(f"The installed distributions match {file}.")
     if found:
-        raise SystemExit(EXIT_PROBLEMS)
+        raise SystemExit(1)
 
 
 def _report_made_wheels(entries: Sequence[Locked], wheels: Path) -> None:

@@ -121,16 +121,9 @@ def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
 
 def configures(option: str) -> bool:
     """Return whether pip's own configuration, in files or variables, sets an option such as `index-url`."""
-    listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
-        [*pip_command(), "config", "list"],
-        env={**os.environ, **_QUIET_VARIABLES},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    return re.search(rf"^\S*\.{option}=(?!''$)", listed.stdout, re.MULTILINE) is not None
+    lines: list[str] = []
+    run(["config", "list"], lines.append)
+    return any(re.match(rf"\S*\.{option}=(?!''$)", line) for line in lines)
 
 
 def report(arguments: Sequence[str], tell: Tell, places: Collection[str] = ()) -> list[dict[str, Any]]:

@@ -80,41 +80,47 @@ class Plan:
     unasked: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """A distribution in pip's installation report, and its URL with the credentials that the operator gave."""
+    """A distribution in pip's installation report.
 
-    report: Mapping[str, Any]
+    Attributes:
+        url: Its URL, with the credentials that the operator gave.
+        requirement: The requirement that makes pip install exactly this.
+        is_file: Whether it is a file, not a folder or a repository.
+        is_asked: Whether the operator asked for it, not another distribution.
+    """
+
+    name: str
+    version: str
     url: str
-
-    @property
-    def name(self) -> str:
-        return str(self.report["metadata"]["name"])
-
-    @property
-    def version(self) -> str:
-        return str(self.report["metadata"]["version"])
-
-    @property
-    def is_file(self) -> bool:
-        return "archive_info" in self.report["download_info"]
+    requirement: str
+    is_file: bool
+    is_asked: bool
 
     @property
     def is_here(self) -> bool:
         return self.url.startswith("file:")
 
-    @property
-    def requirement(self) -> str:
-        """The requirement that makes pip install exactly this."""
-        if "vcs_info" in self.report["download_info"]:
-            vcs = self.report["download_info"]["vcs_info"]
-            return f"{self.name} @ {vcs['vcs']}+{self.url}@{vcs['commit_id']}"
-        return f"{self.name} @ {self.url}" if self.report.get("is_direct") else f"{self.name}=={self.version}"
-
     def path(self, folder: Path) -> Path:
         """Return the file's path: on this machine, or in the folder that pip downloads it to."""
         path = Path(url2pathname(urlsplit(self.url).path))
         return path if self.is_here else folder / path.name
+
+
+def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
+    """Read an item of the report. `given` has the URLs that the operator gave, by URL without credentials."""
+    name, version, source = report["metadata"]["name"], report["metadata"]["version"], report["download_info"]
+    url = given.get(source["url"], source["url"])
+    requirement = f"{name}=={version}"
+    if report.get("is_direct"):
+        if not report.get("requested"):  # in case `careful_pip` missed it
+            raise CommandError(f"{TOLD}{name} from {without_credentials(url)}.")
+        vcs = source.get("vcs_info")
+        requirement = f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"
+    is_asked = bool(report.get("requested"))
+    is_file = "archive_info" in source
+    return _Item(name=name, version=version, url=url, requirement=requirement, is_file=is_file, is_asked=is_asked)
 
 
 @contextmanager
@@ -155,7 +161,7 @@ def plan_install(
             report = pip.report([*where, *wanted], tell, given)
         except pip.PipError:
             raise _with_advice(error, where) from None
-    items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in report]
+    items = [_read_item(each, given) for each in report]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         yield _make_plan(context, items, where, Path(folder), tell)
 
@@ -198,8 +204,6 @@ def _make_plan(
     changes, pins, sources, files = [], [], [], []
     for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
         key = canonicalize_name(item.name)
-        if item.report.get("is_direct") and not item.report.get("requested"):  # in case `careful_pip` missed it
-            raise CommandError(f"{TOLD}{item.name} from {without_credentials(item.url)}.")
         change = Change(
             distribution=item.name,
             before=environment.versions.get(key),
@@ -230,7 +234,7 @@ def _make_plan(
         calls.append((*exactly, "--require-hashes", "-r", str(file)))
     if sources:
         calls.append((*exactly, *sources))
-    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.report.get("requested"))
+    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.is_asked)
     return Plan(changes=tuple(changes), calls=tuple(calls), unasked=unasked)
 
 
