@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost_openapi.errors import DESCRIPTIONS, body_model, example, media_type
+from plughost.http import DescribedErrorFormat, ErrorFormat, Problem
 
 if TYPE_CHECKING:
     from plughost import RouteGroup
-    from plughost.http import ErrorFormat
     from plughost_openapi.schemas import Schemas
 
 Object = dict[str, Any]
@@ -25,6 +25,23 @@ _SCHEMES: Final[Mapping[str, Object]] = {
     },
 }
 _REQUEST_ID: Final = "X-Request-ID"
+
+_DESCRIPTIONS: Final[Mapping[int, str]] = {
+    400: "The request is invalid: malformed JSON, an invalid value, or an unsupported API version.",
+    401: "A token is needed.",
+    403: "The token lacks a role, or a web page of another site sends the request.",
+    404: "There is nothing at this address.",
+    406: "The request's Accept excludes every media type of this resource.",
+    409: "The first request with this Idempotency-Key is in progress.",
+    413: "The request body is larger than this resource accepts.",
+    415: "The request body is not application/json.",
+    422: "The request is invalid.",
+    429: "Too many requests.",
+    500: "The server failed on this request; its log has details under the request id.",
+    503: "A service or store that this resource needs is unavailable at the moment.",
+}
+
+RETRY_AFTER: Final[Mapping[str, str]] = {"Retry-After": "Seconds to wait before trying again."}
 
 
 class Components:
@@ -85,15 +102,15 @@ class Components:
     def error_content(self, errors: ErrorFormat, status: int, description: str) -> Object:
         """Return the content of an error in a group's format, with an example."""
         media = {"schema": self.schemas.of(body_model(errors), "serialization")}
-        shown = example(errors, status, description.replace("`", ""))
+        shown = _example(errors, status, description.replace("`", ""))
         if shown is not None:
             media["example"] = self._with_stable_values(shown, media["schema"])
-        return {media_type(errors): media}
+        return {_media_type(errors): media}
 
     def error(self, group: RouteGroup, status: int, headers: Mapping[str, str]) -> Object:
         """Return a reference to the host's response for an error in a group."""
         versioned = bool(group.versions)
-        description = DESCRIPTIONS.get(status) or responses.get(status, "Answer")
+        description = _DESCRIPTIONS.get(status) or responses.get(status, "Answer")
         response = {
             "description": description,
             "headers": self.headers(headers, versioned=versioned),
@@ -121,3 +138,24 @@ class Components:
             free = f"{name}{number}"
             number += 1
         return {"$ref": f"#/components/{section}/{free}"}
+
+
+def _media_type(errors: ErrorFormat) -> str:
+    """Return the media type of a format's errors, without parameters."""
+    return errors.media_type.partition(";")[0].strip()
+
+
+def body_model(errors: ErrorFormat) -> Any:
+    """Return the model of a format's errors. If the format has none, derive a type from its media type."""
+    if isinstance(errors, DescribedErrorFormat):
+        return errors.body
+    return dict[str, Any] if _media_type(errors).endswith("json") else str
+
+
+def _example(errors: ErrorFormat, status: int, detail: str) -> Any:
+    """Return how a format renders an error, or None if its media type promises JSON that it isn't."""
+    try:
+        body = errors.render(Problem(status, responses.get(status, "Answer"), detail)).decode()
+        return json.loads(body) if _media_type(errors).endswith("json") else body
+    except ValueError:
+        return None

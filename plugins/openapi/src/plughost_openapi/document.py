@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
-from plughost_openapi import errors
-from plughost_openapi.components import Components, Object
+from plughost_openapi.components import RETRY_AFTER, Components, Object, body_model
 from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
@@ -67,7 +66,7 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
 
 def _uses(groups: Iterable[tuple[str, RouteGroup]]) -> Iterator[Use]:
     for _, group in groups:
-        yield errors.body_model(group.errors), "serialization"
+        yield body_model(group.errors), "serialization"
         for operation in (each for route in group.routes for each in route.operations.values()):
             if operation.request is not None:
                 yield operation.request, "validation"
@@ -174,7 +173,7 @@ class _GroupWriter:
     def _responses(self, path: str, method: str, operation: Operation) -> Iterator[tuple[str, Object]]:
         common = self._common_headers(operation)
         for status in sorted({*operation.responses, *self._host_errors(path, method, operation)}):
-            retry = errors.RETRY_AFTER if status in (429, 503) else {}
+            retry = RETRY_AFTER if status in (429, 503) else {}
             answer = operation.responses.get(status)
             if answer is not None:
                 yield str(status), self._response(status, answer, {**retry, **answer.headers, **common})
