@@ -171,6 +171,9 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
     def button(path: str, summary: str, press: Callable[..., None]) -> Route:
         return Route(path, Button(press), {"POST": _operation(summary, kind="")})
 
+    def form(path: str, resource: object, shown: str, sent: str, *parameters: Parameter) -> Route:
+        return Route(path, resource, {"GET": _operation(shown, *parameters), "POST": _operation(sent)})
+
     return (
         view("", "overview", "Overview", show.overview),
         view("/plugins", "plugins", "Plugins", show.plugins, _query("job", "The job whose result is shown.")),
@@ -201,21 +204,13 @@ def _routes(console: Console, news: EventChannel) -> tuple[Route, ...]:
         Route("/open", Enter(console), {"GET": _operation("Open the console", _query("link", "The link."), kind="")}),
         Route("/assets/{name}", Assets(), {"GET": _operation("Get a file of the console", kind="")}),
         Route("/events", News(console, news), {"GET": _operation("Stream changes", kind="text/event-stream")}),
-        Route(
-            "/try",
-            attempt,
-            {
-                "GET": _operation("Show the form of an operation", *_OF_ATTEMPTS),
-                "POST": _operation("Send the request of the form"),
-            },
-        ),
-        Route(
+        form("/try", attempt, "Show the form of an operation", "Send the request of the form", *_OF_ATTEMPTS),
+        form(
             "/settings/edit",
             change,
-            {
-                "GET": _operation("Show the form of a setting", _query("key", "The setting.")),
-                "POST": _operation("Show the difference of a change, or make it"),
-            },
+            "Show the form of a setting",
+            "Show the difference of a change, or make it",
+            _query("key", "The setting."),
         ),
     )
 

@@ -44,13 +44,18 @@ class ViewData:
     def overview(self, req: Request) -> Shown:
         """Return the installed plugins, their operations, and how to try them."""
         cards: list[dict[str, Any]] = [
-            {"plugin": each, "summary": summary_of(each), "offers": list(offers(self._host, each, _name(req)))}
+            {
+                "plugin": each,
+                "summary": summary_of(each),
+                "offers": list(offers(self._host, each, _name(req))),
+                "is_extra": all(map(is_extra, each.declared.prefixes())),  # such as probes
+            }
             for each in sorted(self._host.plugins, key=lambda plugin: plugin.name)
             if each.name != self._console.own
         ]
         return {
-            "active": [card for card in cards if card["offers"] and not self._is_extra(card["plugin"])],
-            "extras": [card for card in cards if card["offers"] and self._is_extra(card["plugin"])],
+            "active": [card for card in cards if card["offers"] and not card["is_extra"]],
+            "extras": [card for card in cards if card["offers"] and card["is_extra"]],
             "silent": [card for card in cards if not card["offers"] and card["plugin"].state == "active"],
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
             "refused": self._refusals(),
@@ -249,10 +254,6 @@ class ViewData:
         asked = sorted(self._host.checks, key=lambda check: check.name)
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
             return list(zip(asked, pool.map(_run, asked), strict=True))
-
-    def _is_extra(self, plugin: PluginView) -> bool:
-        """Return whether a plugin serves only auxiliary paths, such as probes."""
-        return all(is_extra(prefix) for prefix in plugin.declared.prefixes())
 
     def _addresses(self, req: Request, site: str) -> list[str]:
         listeners = sorted((each.scheme, port) for each, port in self._host.listeners.items() if each.site == site)

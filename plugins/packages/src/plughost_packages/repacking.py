@@ -69,7 +69,10 @@ def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
         with suppress(OSError):
             unfinished.unlink()
         raise CommandError(f"The wheel {wheel} can't be written: {error.strerror}.") from None
-    _remove_oldest(folder, canonicalize_name(distribution.metadata["Name"]))
+    key = canonicalize_name(distribution.metadata["Name"])
+    own = [each for each in folder.glob("*.whl") if canonicalize_name(each.name.split("-")[0]) == key]
+    for oldest in sorted(own, key=lambda each: each.stat().st_mtime_ns)[:-KEPT_VERSIONS]:
+        oldest.unlink(missing_ok=True)
     return wheel
 
 
@@ -113,10 +116,3 @@ def _entry(name: str, mode: int) -> zipfile.ZipInfo:
     entry.external_attr = (mode & 0o777 | 0o100000) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
-
-
-def _remove_oldest(folder: Path, key: str) -> None:
-    """Remove the oldest wheels of a distribution."""
-    own = [wheel for wheel in folder.glob("*.whl") if canonicalize_name(wheel.name.split("-")[0]) == key]
-    for wheel in sorted(own, key=lambda each: each.stat().st_mtime_ns)[:-KEPT_VERSIONS]:
-        wheel.unlink(missing_ok=True)
