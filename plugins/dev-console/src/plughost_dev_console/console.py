@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost_dev_console.exchanges import Exchanges
 from plughost_dev_console.gate import Gate
-from plughost_dev_console.html import make_environment
+from plughost_dev_console.html import MEDIA_TYPE, make_environment
 from plughost_dev_console.jobs import Jobs
 from plughost_dev_console.lines import Lines
 from plughost_dev_console.recording import Requests
 from plughost_dev_console.vitals import Vitals
 
 if TYPE_CHECKING:
+    import falcon
     import jinja2
 
     from plughost import HostControl, PluginContext
@@ -88,12 +89,13 @@ class Console:
         """The templates."""
         return make_environment()
 
-    def render(self, req: Request, template: str, title: str, **values: Any) -> str:
-        """Return a page for a request with a session. The template's name has no ending."""
+    def send(self, req: Request, resp: falcon.Response, template: str, title: str, **values: Any) -> None:
+        """Respond to a request with a session by a page. The template's name has no ending."""
         plugins = self.host.plugins
         site = self.host.sites.get(req.site)
         prefixes = {group.prefix for _, group in site.groups} if site is not None else set()
-        return self.environment.get_template(f"{template}.html").render(
+        resp.content_type = MEDIA_TYPE
+        resp.text = self.environment.get_template(f"{template}.html").render(
             title=title,
             redraw=template in _REDRAWN,
             here=req.path.rstrip("/"),

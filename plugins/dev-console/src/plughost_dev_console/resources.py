@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,7 +10,6 @@ import falcon
 
 from plughost.http import ServerSentEvent, send_events
 from plughost_dev_console.guard import NO_SESSION, PREFIX, cookie_name
-from plughost_dev_console.html import MEDIA_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,8 +95,7 @@ class View:
     def on_get(self, req: Request, resp: falcon.Response, **fields: Any) -> None:
         """Render the page."""
         shown = {"title": self._title, **self._show(req, **fields)}
-        resp.content_type = MEDIA_TYPE
-        resp.text = self._console.render(req, self._template, **shown)
+        self._console.send(req, resp, self._template, **shown)
 
 
 class Data:
@@ -166,10 +165,7 @@ class Actions:
             raise falcon.HTTPNotFound(description=f"There is no plugin {name}.")
         if name == self._console.own:
             raise falcon.HTTPConflict(description=f"The console can't disable itself. Run plughost disable {name}.")
-
-        def work(origin: Mapping[str, Any]) -> ReloadReport:
-            return self._console.control.switch(name, enabled=action == "enable", origin=origin)
-
+        work = partial(self._console.control.switch, name, enabled=action == "enable")
         start_job(self._console, req, resp, action, work, name)
 
     def purge(self, req: Request, resp: falcon.Response, name: str) -> None:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import tomllib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import falcon
 
 from plughost import CommandError
 from plughost_dev_console.facts import is_secret
-from plughost_dev_console.html import MEDIA_TYPE
 from plughost_dev_console.resources import start_job
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from plughost import ReloadReport, Value
+    from plughost import Value
     from plughost.http import Request
     from plughost_dev_console.console import Console
 
@@ -39,10 +37,7 @@ class Change:
         text = form.get("value", "")
         value = None if form.get("what") == "default" else parse_value(setting, text)
         if form.get("seen"):
-
-            def work(origin: Mapping[str, Any]) -> ReloadReport:
-                return self._console.control.change_setting(setting.key, value, origin=origin)
-
+            work = partial(self._console.control.change_setting, setting.key, value)
             what = "default" if setting.source == "default" else "value"
             before = {"key": setting.key, "value": format_value(setting.value), "what": what}
             start_job(self._console, req, resp, "set", work, setting.key, before=before)
@@ -55,9 +50,9 @@ class Change:
 
     def _write(self, req: Request, resp: falcon.Response, setting: Value, text: str, **shown: Any) -> None:
         plugins = [each.name for each in self._console.host.plugins]
-        resp.content_type = MEDIA_TYPE
-        resp.text = self._console.render(
+        self._console.send(
             req,
+            resp,
             "change",
             setting.key,
             setting=setting,

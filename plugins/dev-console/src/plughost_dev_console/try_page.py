@@ -10,7 +10,6 @@ import falcon
 from plughost_dev_console.client import send
 from plughost_dev_console.forms import LOGIN, Outgoing, find, inputs, outgoing
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.html import MEDIA_TYPE
 from plughost_dev_console.offers import address, example_of
 from plughost_dev_console.snippets import snippets
 
@@ -52,9 +51,9 @@ class Try:
         # A demo account is named after its role.
         fitting = (each for role in operation.roles for each in logins if each.startswith(f"{role}@"))
         first = next((f"{LOGIN}{each}" for each in (*fitting, *logins)), "")
-        resp.content_type = MEDIA_TYPE
-        resp.text = self._console.render(
+        self._console.send(
             req,
+            resp,
             "try",
             f"{method} {path}",
             plugin=plugin,
