@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -209,6 +210,13 @@ BROKEN: dict[str, dict[str, bytes]] = {
     "binary record": {"METADATA": b"Name: broken\nVersion: 1\n", "RECORD": b"\xff\xfe\x00,,\n"},
     "odd origin": {"METADATA": b"Name: broken\nVersion: 1\n", "direct_url.json": b"{", "RECORD": b""},
 }
+
+
+def test_a_plugin_in_an_archive_is_found(tmp_path: Path) -> None:
+    """Python imports from wheels and other ZIP files on its path, and their metadata have no path on the disk."""
+    write_package(tmp_path / "source", "zipped", {"zipped.py": ""}, entry_points=plugin_entry("zipped", "zipped"))
+    archive = shutil.make_archive(str(tmp_path / "all"), "zip", tmp_path / "source")
+    assert [each.name for each in in_folder(Path(archive))] == ["zipped"]
 
 
 @pytest.mark.parametrize("what", BROKEN)

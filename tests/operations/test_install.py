@@ -40,6 +40,15 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
         assert host.status()["pid"] == pid
 
 
+def test_a_constraint_chooses_the_version(sandbox: Sandbox) -> None:
+    """It is passed on to pip."""
+    for version in ("1.0", "2.0"):
+        speaker_wheel(sandbox.wheels, "greeter", version, "hello")
+    (sandbox.folder / "constraints.txt").write_text("plughost-greeter < 2\n")
+    sandbox.run("install", "greeter", "--constraint", "constraints.txt")
+    assert sandbox.versions()["plughost_greeter"] == "1.0"
+
+
 @pytest.mark.thorough
 def test_an_upgrade_migrates_its_store_once(sandbox: Sandbox) -> None:
     """Version 2.0 finds the data of 1.0, migrated by its first load and not by a further reload."""

@@ -126,7 +126,8 @@ class InstalledDistribution(Distribution):
     @property
     def folder(self) -> str:
         """The name of its metadata folder. Empty if it has none on disk."""
-        return PurePath(getattr(self._found, "_path", "")).name  # no public attribute has it; pip uses this one, too
+        # No public attribute has it; pip uses this one, too. In a ZIP file, it is no path on the disk.
+        return PurePath(str(getattr(self._found, "_path", ""))).name
 
     def _bad_line(self) -> str:
         """Return why entry_points.txt can't be parsed: its first invalid line."""

@@ -29,7 +29,6 @@ class Browsing:
     """Reads stores for the pages. Each method returns the values of one template."""
 
     def __init__(self, control: HostControl) -> None:
-        """Take the control, which opens the stores of all plugins."""
         self._control = control
 
     def stores(self, req: Request) -> Shown:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import ssl
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
@@ -30,10 +30,8 @@ class Answer:
         status: The status code; 0 without a response.
         reason: The reason phrase, or the error.
         milliseconds: The time until the response was read.
-        headers: The response's headers, in their order.
         body: The body, formatted for people.
         note: What is omitted from the body, or an empty string.
-        request_id: The header `X-Request-ID`.
     """
 
     status: int
@@ -50,16 +48,11 @@ def send(host: HostView, outgoing: Outgoing) -> Answer:
     about_to_wait(long=True)
     begun = perf_counter()
     try:
-        connection = _connection(host, outgoing)
-        try:
-            headers = dict(outgoing.headers)
-            if outgoing.authorization:
-                headers["Authorization"] = outgoing.authorization
-            connection.request(outgoing.method, outgoing.target, outgoing.body, headers)
+        with closing(_connection(host, outgoing)) as connection:
+            login = {"Authorization": outgoing.authorization} if outgoing.authorization else {}
+            connection.request(outgoing.method, outgoing.target, outgoing.body, {**outgoing.headers, **login})
             response = connection.getresponse()
             raw, note = _read(response)
-        finally:
-            connection.close()
     except (OSError, http.client.HTTPException, ValueError, LookupError, CertificateError) as error:
         return Answer(status=0, reason=f"{type(error).__name__}: {error}", milliseconds=_since(begun))
     shown, kind = _readable(raw, response.getheader("Content-Type", ""))
@@ -75,23 +68,13 @@ def send(host: HostView, outgoing: Outgoing) -> Answer:
 
 
 def _connection(host: HostView, outgoing: Outgoing) -> http.client.HTTPConnection:
-    """Return a connection to the listener, on the loopback.
-
-    Raises:
-        LookupError: The site has no such listener.
-    """
-    found = next(
-        (
-            (each, port)
-            for each, port in host.listeners.items()
-            if (each.site, each.scheme) == (outgoing.site, outgoing.scheme)
-        ),
-        None,
-    )
-    if found is None:
+    """Return a connection to the listener, on the loopback. It raises a LookupError if the site has none such."""
+    wanted = (outgoing.site, outgoing.scheme)
+    listeners = [(each, port) for each, port in host.listeners.items() if (each.site, each.scheme) == wanted]
+    if not listeners:
         message = f"the site {outgoing.site} has no {outgoing.scheme} listener"
         raise LookupError(message)
-    listener, port = found
+    listener, port = listeners[0]
     address = "::1" if ":" in listener.address else "127.0.0.1"
     if outgoing.scheme == "http":
         return http.client.HTTPConnection(address, port, timeout=_SECONDS)

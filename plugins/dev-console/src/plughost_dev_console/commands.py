@@ -19,9 +19,7 @@ def console_command(context: PluginContext[Any]) -> None:
     try:
         answer = context.query_host("link")
     except NotRunning as error:
-        message = f"{error} Start one with `plughost serve --dev`."
-        raise click.ClickException(message) from None
+        raise click.ClickException(f"{error} Start one with `plughost serve --dev`.") from None
     if "error" in answer:
-        message = f"The running host has no console; start it with --dev. ({answer['error']})"
-        raise click.ClickException(message)
+        raise click.ClickException(f"The running host has no console; start it with --dev. ({answer['error']})")
     click.echo(answer["link"])

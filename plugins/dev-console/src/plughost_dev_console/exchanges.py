@@ -19,13 +19,7 @@ _TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}
 
 
 class Exchange(NamedTuple):
-    """The recorded parts of a request and its response.
-
-    Attributes:
-        headers: The request's headers.
-        answered: The response's headers.
-        body: The request's body; None if it was too large or not read to its end.
-    """
+    """The headers of a request and its response, and its body: None if it was too large or not read to its end."""
 
     headers: dict[str, str]
     answered: dict[str, str]
@@ -49,12 +43,7 @@ class Exchanges:
     """Middleware of every site that records headers and bodies, in development only."""
 
     def __init__(self, ring: deque[tuple[Any, ...]], own: str) -> None:
-        """Take the ring buffer. It has plain values, because it outlives this class.
-
-        Args:
-            ring: The ring buffer.
-            own: The plugin whose requests are left out.
-        """
+        """Take the ring buffer, and the plugin whose requests are left out."""
         self._ring = ring
         self._own = own
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,31 +9,23 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from plughost import Parameter
-from plughost_dev_console.offers import FIELD, example_of, plain
+from plughost_dev_console.offers import FIELD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from plughost import HostView, Operation, RouteGroup
 
 _ORDER: Final = ("path", "query", "header")
-_NOBODY: Final = ""
-_OWN_TOKEN: Final = "token"  # noqa: S105 - a choice of the form, not a secret
 LOGIN: Final = "login:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A request to send.
+    """A request to send, to a listener of this host.
 
     Attributes:
-        site: The site.
-        scheme: `http` or `https`.
-        method: The HTTP method.
         target: Path and query.
         headers: Its headers without credentials.
         authorization: The header `Authorization`. Empty for none.
-        body: Its body. None for none.
     """
 
     site: str
@@ -49,23 +39,18 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """A field of a form.
+    """A field of a form, for a parameter.
 
     Attributes:
         name: Its name in the form, such as `query:page`.
-        label: The parameter's name.
-        place: The parameter's place.
-        about: Its description.
         choices: The allowed values; empty for any.
         value: Its initial value.
         hint: The placeholder.
         required: Whether it is required.
     """
 
+    parameter: Parameter
     name: str
-    label: str
-    place: str
-    about: str
     choices: tuple[str, ...]
     value: str
     hint: str
@@ -83,14 +68,7 @@ def find(host: HostView, site: str, method: str, path: str) -> tuple[str, RouteG
 
 
 def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[str, str]) -> list[Input]:
-    """Return the fields of an operation's form: of the path, the query, then headers.
-
-    Args:
-        group: Its group.
-        operation: The operation.
-        path: Its URI template.
-        given: Previous input, by field name.
-    """
+    """Return the fields of an operation's form: of the path, the query, then headers. `given` is previous input."""
     declared = {(each.place, each.name): each for each in operation.parameters}
     for name in FIELD.findall(path):
         declared.setdefault(("path", name), Parameter(name=name, place="path", description=""))
@@ -105,33 +83,13 @@ def inputs(group: RouteGroup, operation: Operation, path: str, given: Mapping[st
     ]
 
 
-def body_of(operation: Operation) -> str | None:
-    """Return an example of an operation's body as indented JSON, or None if it has no body."""
-    if operation.request is None:
-        return None
-    return json.dumps(example_of(operation), default=plain, ensure_ascii=False, indent=2)
-
-
 def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapping[str, str]) -> Outgoing:
-    """Return the request for a submitted form, without a demo account's token.
-
-    Args:
-        site: The operation's site.
-        method: Its method.
-        path: Its URI template.
-        operation: The operation.
-        form: The fields of the form.
-    """
-    given = {name: value for name, value in form.items() if value}
-
-    def filled(found: re.Match[str]) -> str:
-        return quote(given.get(f"path:{found[1]}", ""), safe="")
-
-    target = FIELD.sub(filled, path)
-    query = urlencode(
-        [(name[6:], each) for name, value in given.items() if name.startswith("query:") for each in _each(value)]
-    )
-    headers = {name[7:]: value for name, value in given.items() if name.startswith("header:")}
+    """Return the request for a submitted form, without a demo account's token. `path` is the URI template."""
+    target = FIELD.sub(lambda field: quote(form.get(f"path:{field[1]}", ""), safe=""), path)
+    # Each line of a query's field is a value.
+    queries = [(name[6:], value.splitlines()) for name, value in form.items() if name.startswith("query:")]
+    query = urlencode([(name, each) for name, values in queries for each in values if each])
+    headers = {name[7:]: value for name, value in form.items() if name.startswith("header:") and value}
     body = None
     if operation.request is not None:
         headers["Content-Type"] = "application/json"
@@ -148,17 +106,12 @@ def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapp
 
 
 def _authorization(form: Mapping[str, str]) -> str:
-    if form.get("account") == _OWN_TOKEN and form.get("token"):
+    if form.get("account") == "token" and form.get("token"):
         return f"Bearer {form['token'].strip()}"
     if form.get("user"):
         pair = f"{form['user']}:{form.get('password', '')}".encode()
         return f"Basic {b64encode(pair).decode()}"
-    return _NOBODY
-
-
-def _each(value: str) -> Iterator[str]:
-    """Yield the values of a parameter, one for each line."""
-    return (each for each in value.splitlines() if each)
+    return ""
 
 
 def _written(value: object) -> str:
@@ -177,10 +130,8 @@ def _input(parameter: Parameter, given: Mapping[str, str]) -> Input:
     default = _written(schema["default"]) if schema.get("default") is not None else ""
     first = (examples or choices or ("",))[0] if required else ""
     return Input(
+        parameter=parameter,
         name=name,
-        label=parameter.name,
-        place=parameter.place,
-        about=parameter.description,
         choices=choices,
         value=given.get(name, first),
         hint=(f"default {default}" if default else f"such as {examples[0]}" if examples else ""),

@@ -22,14 +22,7 @@ class Gate:
     """Issues and verifies links, sessions and CSRF tokens."""
 
     def __init__(self, key: bytes, links: dict[str, bool], sessions: dict[str, bool], settings: Settings) -> None:
-        """Take the state, which the host keeps while it runs.
-
-        Args:
-            key: The signing key.
-            links: The unused links.
-            sessions: The open sessions.
-            settings: The lifetimes.
-        """
+        """Take the unused links and the open sessions, which the host keeps while it runs."""
         self._open_links = links
         self._open_sessions = sessions
         self._settings = settings
@@ -47,14 +40,7 @@ class Gate:
         return _loaded(self._links, link, self._settings.link_lifetime) in self._open_links
 
     def enter(self, link: str) -> str | None:
-        """Use up a link.
-
-        Args:
-            link: Its token.
-
-        Returns:
-            The cookie of a new session, or None if the link is forged, expired or used.
-        """
+        """Use up a link. Return the cookie of a new session, or None if the link is forged, expired or used."""
         name = _loaded(self._links, link, self._settings.link_lifetime)
         if name is None or not self._open_links.pop(name, False):  # atomic: of two concurrent requests, one succeeds
             return None

@@ -40,13 +40,13 @@ class Guard:
     """
 
     def __init__(self, gate: Gate, host: HostView) -> None:
-        """Take the gate, which knows the sessions."""
         self._gate = gate
         self._host = host
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         """Check a request before it reaches its resource."""
-        _require_this_machine(req)
+        if not req.is_local:
+            raise falcon.HTTPForbidden(description="The console is for browsers on the host's own machine.")
         self._require_own_name(req)
         _require_own_page(req)
         session = self._gate.session(req.cookies.get(cookie_name(self._host, req)))
@@ -94,11 +94,6 @@ def cookie_name(host: HostView, req: Request) -> str:
     """Return the name of the session cookie. It includes the host, because all ports of a machine share cookies."""
     ports = [port for each, port in host.listeners.items() if each.site == req.site]
     return f"plughost-console-{min(ports, default=0)}"
-
-
-def _require_this_machine(req: Request) -> None:
-    if not req.is_local:
-        raise falcon.HTTPForbidden(description="The console is for browsers on the host's own machine.")
 
 
 def _require_own_page(req: Request) -> None:

@@ -29,22 +29,19 @@ class Jobs:
     def start(
         self, title: str, work: Callable[[], ReloadReport | str], before: Mapping[str, str] | None = None
     ) -> str | None:
-        """Start a job.
+        """Start a job. Return its id, or None if another job is running.
 
         Args:
             title: What it does, for people.
             work: The action. It returns the report of a reload, or a sentence about the result.
             before: For a setting, the form fields that restore the old value.
-
-        Returns:
-            Its id, or None if another job is running.
         """
         with self._starting:
             if any(not each["done"] for each in self._known.values()):
                 return None
             name = secrets.token_urlsafe(8)
-            job = self._known[name] = {"title": title, "done": False, "report": None, "problem": "", "told": ""}
-            job["before"] = dict(before or {})
+            job = {"title": title, "done": False, "report": None, "problem": "", "told": "", "before": before}
+            self._known[name] = job
             while len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
         threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()

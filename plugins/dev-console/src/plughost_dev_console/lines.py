@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import count
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,10 +12,12 @@ from plughost_dev_console.recording import clock
 from plughost_dev_console.tracebacks import own_frames
 
 if TYPE_CHECKING:
+    from collections import deque
+    from itertools import count
+
     from plughost import Event
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-MAX_SHOWN: Final = 500
 _WRONG: Final = frozenset({"warning", "error", "critical"})
 _LONGEST_LINE: Final = 4000
 
@@ -28,13 +28,9 @@ class Lines:
     def __init__(
         self, ring: deque[dict[str, Any]], wrong: deque[dict[str, Any]], numbers: count[int], own: str
     ) -> None:
-        """Take the ring buffers.
+        """Take the ring buffers: of every line, and of warnings and errors, which other lines can't push out.
 
-        Args:
-            ring: Gets every line.
-            wrong: Gets warnings and errors as well, which other lines can't push out of it.
-            numbers: Numbers the lines.
-            own: The console's own plugin, whose frequent requests are left out.
+        `own` is the console's own plugin, whose frequent requests are left out.
         """
         self._ring = ring
         self._wrong = wrong
@@ -71,12 +67,12 @@ class Lines:
             self._wrong.append(line)
 
     def since(
-        self, number: int, *, level: str = "", q: str = "", request: str = "", plugin: str = ""
+        self, after: int, *, level: str = "", q: str = "", request: str = "", plugin: str = ""
     ) -> list[dict[str, Any]]:
         """Return the lines after a number, oldest first.
 
         Args:
-            number: The number of the last known line.
+            after: The number of the last known line.
             level: The lowest level to return.
             q: Words that a line must contain; case is ignored.
             request: The id of the request that a line is about.
@@ -86,10 +82,9 @@ class Lines:
         words = q.lower().split()
         kept = {each["number"]: each for each in (*tuple(self._wrong), *tuple(self._ring))}
         return [
-            # An earlier version of the console may have recorded the line.
-            {"own": "", **{name: value for name, value in kept[each].items() if name != "event"}}
+            {name: value for name, value in kept[each].items() if name != "event"}
             for each in sorted(kept)
-            if each > number
+            if each > after
             and _matches(kept[each], lowest, words, request)
             and plugin in ("", kept[each]["plugin"].partition(" ")[0])
         ]

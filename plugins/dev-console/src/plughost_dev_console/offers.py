@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from plughost import HostView, Operation, PluginView, RouteGroup
+    from plughost import HostView, Operation, PluginView
 
 FIELD: Final = re.compile(r"\{(\w+)[^{}]*\}")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -24,11 +24,7 @@ class Offer:
     """An operation, and how to try it.
 
     Attributes:
-        plugin: The plugin that mounted it.
-        site: The site.
-        method: The HTTP method.
         path: The URI template.
-        summary: What it does.
         access: The required credentials, for people; empty if there are none.
         link: The URL to open in a browser; empty if the operation needs more than a URL.
         command: A curl command.
@@ -50,42 +46,31 @@ class Offer:
 
 
 def offers(host: HostView, plugin: PluginView, name: str) -> Iterator[Offer]:
-    """Yield each operation of a plugin.
-
-    Args:
-        host: The host.
-        plugin: The plugin.
-        name: The host's name in links.
-    """
+    """Yield each operation of a plugin. `name` is the host's name in links."""
     for site, view in host.sites.items():
         base = address(host, site, name)
-        for owner, group in view.groups:
-            if owner == plugin.name:
-                yield from _of_group(group, plugin.name, site, base)
+        groups = [group for owner, group in view.groups if owner == plugin.name]
+        for path, route in [(group.prefix + route.path, route) for group in groups for route in group.routes]:
+            for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
+                operation = route.operations[method]
+                needs_more = FIELD.search(path) or operation.security
+                yield Offer(
+                    plugin=plugin.name,
+                    site=site,
+                    method=method,
+                    path=path,
+                    summary=operation.summary,
+                    access=_access(operation),
+                    link=base + path if method == "GET" and not needs_more else "",
+                    command=_command(method, base, path, operation),
+                )
 
 
-def address(host: HostView, site: str, name: str) -> str:
-    """Return the URL of a site on this machine, over plain HTTP if possible."""
-    found = sorted((each.scheme, port) for each, port in host.listeners.items() if each.site == site)
+def address(host: HostView, site: str, name: str, scheme: str = "") -> str:
+    """Return the URL of a site on this machine, with a given scheme, or over plain HTTP if possible."""
+    listeners = host.listeners.items()
+    found = sorted((each.scheme, port) for each, port in listeners if each.site == site and scheme in ("", each.scheme))
     return f"{found[0][0]}://{name}:{found[0][1]}" if found else ""
-
-
-def _of_group(group: RouteGroup, plugin: str, site: str, base: str) -> Iterator[Offer]:
-    for route in group.routes:
-        path = group.prefix + route.path
-        for method in sorted(set(route.operations) & set(_METHODS), key=_METHODS.index):
-            operation = route.operations[method]
-            needs_more = FIELD.search(path) or operation.security
-            yield Offer(
-                plugin=plugin,
-                site=site,
-                method=method,
-                path=path,
-                summary=operation.summary,
-                access=_access(operation),
-                link=base + path if method == "GET" and not needs_more else "",
-                command=_command(method, base, path, operation),
-            )
 
 
 def _access(operation: Operation) -> str:
@@ -116,20 +101,19 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
         words.append('-H "Authorization: Bearer $TOKEN"')
     if operation.request is not None:
         words.append("-H 'Content-Type: application/json'")
-        words.append(f"-d {shlex.quote(json.dumps(example_of(operation), default=plain, ensure_ascii=False))}")
+        words.append(f"-d {shlex.quote(example_of(operation))}")
     return " ".join(words)
 
 
-def example_of(operation: Operation) -> Any:
-    """Return an example of an operation's body: a declared one, or one generated from its model."""
-    if operation.examples:
-        return next(iter(operation.examples.values()))
-    assert operation.request is not None, "only operations with a body are asked"
-    try:
-        schema = operation.request.model_json_schema()
-    except Exception:  # noqa: BLE001 - a plugin's model may have no schema
-        return {}
-    return _of_schema(schema)
+def example_of(operation: Operation, indent: int | None = None) -> str:
+    """Return an example of an operation's body as JSON: a declared one, or one generated from its model."""
+    example = next(iter(operation.examples.values()), None)
+    if example is None and operation.request is not None:
+        try:
+            example = _of_schema(operation.request.model_json_schema())
+        except Exception:  # noqa: BLE001 - a plugin's model may have no schema
+            example = {}
+    return json.dumps(example, default=_plain, ensure_ascii=False, indent=indent)
 
 
 def _of_schema(schema: Mapping[str, Any]) -> Any:
@@ -146,6 +130,5 @@ def _of_schema(schema: Mapping[str, Any]) -> Any:
     return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}.get(kind, {})
 
 
-def plain(value: Any) -> Any:
-    """Return a value converted to JSON types."""
+def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, Decimal) else str(value)

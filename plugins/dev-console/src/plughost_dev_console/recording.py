@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections import deque
 from datetime import UTC, datetime
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Any, Final
 
+import falcon
+
 if TYPE_CHECKING:
+    from collections import deque
+    from itertools import count
+
     from plughost import HostView, RequestRecord
 
 MAX_PER_SECOND: Final = 1000  # nobody reads more, and recording costs time
@@ -22,21 +25,10 @@ MASKED: Final = "••••••"
 class Requests:
     """Records requests, as an observer."""
 
-    def __init__(
-        self, ring: deque[RequestRecord], last: list[int], lock: threading.Lock, own: str, host: HostView
-    ) -> None:
-        """Take the ring buffer.
-
-        Args:
-            ring: The ring buffer.
-            last: One item: the number of the last request.
-            lock: Guards both.
-            own: The console's own plugin, whose frequent requests are left out.
-            host: The host.
-        """
+    def __init__(self, ring: deque[tuple[int, RequestRecord]], numbers: count[int], own: str, host: HostView) -> None:
+        """Take the ring buffer of numbered requests. `own` is the console's own plugin, whose requests are left out."""
         self._ring = ring
-        self._last = last
-        self._lock = lock
+        self._numbers = numbers
         self._own = own
         self._host = host
         self._epoch = time() - perf_counter()
@@ -44,17 +36,15 @@ class Requests:
     def observe(self, requests: tuple[RequestRecord, ...]) -> None:
         """Record requests. They are formatted only when a page shows them."""
         others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
-        with self._lock:
-            self._ring.extend(others)
-            self._last[0] += len(others)
+        self._ring.extend([(next(self._numbers), each) for each in others])
 
     def since(
-        self, number: int, *, plugin: str = "", status: str = "", minutes: int = 0, q: str = "", order: str = ""
+        self, after: int, *, plugin: str = "", status: str = "", minutes: int = 0, q: str = "", order: str = ""
     ) -> list[dict[str, Any]]:
         """Return the requests after a number as JSON values, oldest first, or slowest last.
 
         Args:
-            number: The number of the last known request.
+            after: The number of the last known request.
             plugin: The plugin that served them; `none` for requests without a plugin.
             status: The first digit of their status, or `bad` for 4xx and 5xx.
             minutes: Their maximum age; 0 for any.
@@ -66,29 +56,28 @@ class Requests:
         found = [
             shown
             for each, request in self._numbered()
-            if each > number
+            if each > after
             and _matches(request, plugin, status)
             and (shown := _as_json(each, request, self._epoch))["at"] >= oldest
             and (not words or all(word in f"{shown['method']} {shown['path']} {shown['id']}".lower() for word in words))
         ]
         return sorted(found, key=lambda each: float(each["ms"])) if order == "slowest" else found
 
-    def get(self, number: int) -> tuple[dict[str, Any], RequestRecord] | None:
-        """Return one request as JSON values and as observed, or None if it is no longer recorded."""
-        return next(
-            ((_as_json(each, found, self._epoch), found) for each, found in self._numbered() if each == number), None
-        )
+    def get(self, number: str) -> tuple[dict[str, Any], RequestRecord]:
+        """Return one request as JSON values and as observed."""
+        for each, found in self._numbered():
+            if str(each) == number:
+                return _as_json(each, found, self._epoch), found
+        raise falcon.HTTPNotFound(description="This request is no longer recorded, or never arrived.")
 
     def number_of(self, request_id: str) -> int | None:
         """Return the number of the last request with an id, or None."""
         found = [number for number, each in self._numbered() if each.request_id == request_id]
         return found[-1] if found else None
 
-    def _numbered(self) -> list[tuple[int, RequestRecord]]:
+    def _numbered(self) -> tuple[tuple[int, RequestRecord], ...]:
         self._host.catch_up()
-        with self._lock:
-            requests, last = tuple(self._ring), self._last[0]
-        return list(enumerate(requests, last - len(requests) + 1))
+        return tuple(self._ring)
 
 
 def clock(seconds: float) -> str:

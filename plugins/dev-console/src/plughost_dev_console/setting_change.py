@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import falcon
 
 from plughost import CommandError
-from plughost_dev_console.html import MEDIA_TYPE
+from plughost_dev_console.facts import is_secret
 from plughost_dev_console.resources import start_job
-from plughost_dev_console.view_data import MASK, format_setting, unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from plughost import PluginView, ReloadReport, Value
+    from plughost import Value
     from plughost.http import Request
-    from plughost_dev_console.html import Pages
+    from plughost_dev_console.console import Console
 
 
 class Change:
     """Previews the change of one setting, and makes it after the preview."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Take the pages."""
-        self._pages = pages
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def on_get(self, req: Request, resp: falcon.Response, key: str) -> None:
         """Show the form."""
@@ -39,46 +37,37 @@ class Change:
         text = form.get("value", "")
         value = None if form.get("what") == "default" else parse_value(setting, text)
         if form.get("seen"):
-
-            def work(origin: Mapping[str, Any]) -> ReloadReport:
-                return self._pages.control.change_setting(setting.key, value, origin=origin)
-
+            work = partial(self._console.control.change_setting, setting.key, value)
             what = "default" if setting.source == "default" else "value"
             before = {"key": setting.key, "value": format_value(setting.value), "what": what}
-            start_job(self._pages, req, resp, "set", work, setting.key, before=before)
+            start_job(self._console, req, resp, "set", work, setting.key, before=before)
             return
         try:
-            change, problem = self._pages.control.preview_setting(setting.key, value), ""
+            change, problem = self._console.control.preview_setting(setting.key, value), ""
         except CommandError as error:
             change, problem = None, str(error)
         self._write(req, resp, setting, text, change=change, problem=problem, what=form.get("what", "value"))
 
     def _write(self, req: Request, resp: falcon.Response, setting: Value, text: str, **shown: Any) -> None:
-        resp.content_type = MEDIA_TYPE
-        resp.text = self._pages.render(
+        plugins = [each.name for each in self._console.host.plugins]
+        self._console.send(
             req,
+            resp,
             "change",
             setting.key,
             setting=setting,
-            unit=unit_of(setting.description),
-            default=format_setting(setting.default),
-            truth=isinstance(setting.default, bool),
             text=text,
-            owner=next((each.name for each in self._pages.host.plugins if setting.key.startswith(_table(each))), ""),
+            owner=next((each for each in plugins if setting.key.startswith(f"plugins.{each}.")), ""),
             **{"change": None, "problem": "", "what": "value", **shown},
         )
 
     def _find(self, key: str) -> Value:
-        found = next((each for each in self._pages.host.settings() if each.key == key), None)
+        found = next((each for each in self._console.host.settings() if each.key == key), None)
         if found is None:
             raise falcon.HTTPNotFound(description=f"There is no setting {key}.")
-        if MASK in str(found.value):
+        if is_secret(found):
             raise falcon.HTTPConflict(description=f"{key} is a secret. Change it in the settings file.")
         return found
-
-
-def _table(plugin: PluginView) -> str:
-    return f"plugins.{plugin.name}."
 
 
 def format_value(value: object) -> str:
@@ -105,7 +94,4 @@ def parse_value(setting: Value, text: str) -> object:
 
 
 def _quoted(value: object) -> str:
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    return format_value(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else format_value(value)

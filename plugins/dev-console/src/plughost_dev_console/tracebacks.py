@@ -20,8 +20,7 @@ _CALLERS: Final = frozenset({"falcon", "pluggy", "waitress"})
 def own_frames(trace: str) -> str:
     """Return a traceback without the frames of the host that lead to a plugin's first one.
 
-    Returns:
-        The shorter traceback, or an empty string if no frame, or every frame, would be left out.
+    It is empty if no frame, or every frame, would be left out.
     """
     shown: list[str] = []
     leading = leaves_out = False

@@ -8,29 +8,25 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost_dev_console.client import send
-from plughost_dev_console.forms import LOGIN, Outgoing, body_of, find, inputs, outgoing
+from plughost_dev_console.forms import LOGIN, Outgoing, find, inputs, outgoing
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.html import MEDIA_TYPE
+from plughost_dev_console.offers import address, example_of
 from plughost_dev_console.snippets import snippets
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from plughost.http import Request
-    from plughost_dev_console.exchanges import Exchanges
-    from plughost_dev_console.html import Pages
-    from plughost_dev_console.recording import Requests
+    from plughost_dev_console.console import Console
 
 _NOT_RESENT: Final = frozenset({"HOST", "CONTENT-LENGTH", "CONNECTION", "TRANSFER-ENCODING", "X-REQUEST-ID"})
 
 
 class Try:
-    """Shows the form of an operation, and sends the request."""
+    """Shows the form of an operation, and sends requests: the form's, or a recorded one again."""
 
-    def __init__(self, pages: Pages, requests: Requests) -> None:
-        """Take the pages and the recorded requests."""
-        self._pages = pages
-        self._requests = requests
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def on_get(self, req: Request, resp: falcon.Response, site: str, method: str, path: str) -> None:
         """Show the form."""
@@ -41,23 +37,23 @@ class Try:
         self._write(req, resp, req.context.form, sends=True)
 
     def _write(self, req: Request, resp: falcon.Response, form: Mapping[str, str], *, sends: bool = False) -> None:
-        host = self._pages.host
+        host = self._console.host
         site, method, path = (form.get(each, "") for each in ("site", "method", "path"))
         found = find(host, site, method, path)
         if found is None:
             raise falcon.HTTPNotFound(description=f"There is no operation {method} {path} on a site {site}.")
         plugin, group, operation = found
         schemes = sorted({each.scheme for each in host.listeners if each.site == site})
-        logins = self._pages.control.logins
+        logins = self._console.control.logins
         shown: dict[str, Any] = {"answer": None, "number": None, "snippets": (), "issued": ""}
         if sends:
             shown = self._sent(outgoing(site, method, path, operation, form), form.get("account", ""))
         # A demo account is named after its role.
         fitting = (each for role in operation.roles for each in logins if each.startswith(f"{role}@"))
         first = next((f"{LOGIN}{each}" for each in (*fitting, *logins)), "")
-        resp.content_type = MEDIA_TYPE
-        resp.text = self._pages.render(
+        self._console.send(
             req,
+            resp,
             "try",
             f"{method} {path}",
             plugin=plugin,
@@ -66,7 +62,7 @@ class Try:
             path=path,
             operation=operation,
             inputs=inputs(group, operation, path, form),
-            body=form.get("body", body_of(operation)) if operation.request is not None else None,
+            body=form.get("body", example_of(operation, indent=2)) if operation.request is not None else None,
             accounts=sorted(logins),
             chosen=form.get("account", first),
             schemes=schemes,
@@ -77,41 +73,30 @@ class Try:
     def _sent(self, request: Outgoing, account: str) -> dict[str, Any]:
         issued = ""
         if account.startswith(LOGIN):
-            issue = self._pages.control.logins.get(account.removeprefix(LOGIN))
+            issue = self._console.control.logins.get(account.removeprefix(LOGIN))
             if issue is None:
                 raise falcon.HTTPBadRequest(description="There is no such demo account.")
             issued = issue()
             request = replace(request, authorization=f"Bearer {issued}")
-        answer = send(self._pages.host, request)
+        answer = send(self._console.host, request)
         return {
             "answer": answer,
-            "number": self._requests.number_of(answer.request_id),
-            "snippets": snippets(request, base_of(self._pages, request)),
+            "number": self._console.requests.number_of(answer.request_id),
+            "snippets": snippets(request, address(self._console.host, request.site, "localhost", request.scheme)),
             "issued": issued,
         }
 
-
-class Replay:
-    """Sends a recorded request again, with its headers and body."""
-
-    def __init__(self, pages: Pages, requests: Requests, exchanges: Exchanges) -> None:
-        """Take the pages and the recorded requests."""
-        self._pages = pages
-        self._requests = requests
-        self._exchanges = exchanges
-
-    def on_post(self, req: Request, resp: falcon.Response, number: str) -> None:
-        """Send it, and redirect to the page of the new request."""
-        found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
-        exchange = self._exchanges.of(found[1].arrived) if found is not None else None
-        if found is None or exchange is None or exchange.body is None:
+    def replay(self, req: Request, resp: falcon.Response, number: str) -> None:
+        """Send a recorded request again, with its headers and body, and redirect to the page of the new one."""
+        _, record = self._console.requests.get(number)
+        exchange = self._console.exchanges.of(record.arrived)
+        if exchange is None or exchange.body is None:
             raise falcon.HTTPNotFound(
                 description="The parts of this request were not recorded, or are no longer available."
             )
-        record = found[1]
-        schemes = {each.scheme for each in self._pages.host.listeners if each.site == record.site}
+        schemes = {each.scheme for each in self._console.host.listeners if each.site == record.site}
         answer = send(
-            self._pages.host,
+            self._console.host,
             Outgoing(
                 site=record.site,
                 scheme="http" if "http" in schemes else "https",
@@ -121,15 +106,8 @@ class Replay:
                 body=exchange.body or None,
             ),
         )
-        again = self._requests.number_of(answer.request_id)
+        again = self._console.requests.number_of(answer.request_id)
         if again is None:
             raise falcon.HTTPServiceUnavailable(description=f"There was no response: {answer.reason}")
         resp.status = falcon.HTTP_303
         resp.location = f"{PREFIX}/requests/{again}"
-
-
-def base_of(pages: Pages, request: Outgoing) -> str:
-    """Return the URL of a request's site, for commands on this machine."""
-    here = (request.site, request.scheme)
-    port = next((port for each, port in pages.host.listeners.items() if (each.site, each.scheme) == here), 0)
-    return f"{request.scheme}://localhost:{port}"

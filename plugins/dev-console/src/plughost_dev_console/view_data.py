@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import falcon
 
-from plughost import Check, Health, HostControl, bounded
+from plughost import Check, Health, bounded
+from plughost_dev_console.console import NAVIGATION
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.html import NAVIGATION
 from plughost_dev_console.lines import LEVELS
-from plughost_dev_console.lines import MAX_SHOWN as MOST_LINES
-from plughost_dev_console.offers import address, offers
+from plughost_dev_console.offers import offers
 from plughost_dev_console.recording import MAX_PER_SECOND, MAX_SHOWN
-from plughost_dev_console.reload_refusals import refusals
 
 if TYPE_CHECKING:
-    from plughost import HostView, PluginView, RequestRecord
+    from plughost import PluginView, RequestRecord, Value
     from plughost.http import Request
-    from plughost_dev_console.exchanges import Exchanges
-    from plughost_dev_console.jobs import Jobs
-    from plughost_dev_console.lines import Lines
-    from plughost_dev_console.recording import Requests
-    from plughost_dev_console.vitals import Vitals
+    from plughost_dev_console.console import Console
 
 T = TypeVar("T")
 Shown = Mapping[str, Any]
@@ -36,79 +31,59 @@ Shown = Mapping[str, Any]
 _CHECK_SECONDS: Final = 3.0
 _RENDER_SECONDS: Final = 10.0
 _MOST_OF_A_PLUGIN: Final = 5
-MASK: Final = "**********"
-_unit: Final = re.compile(r"\b(milliseconds|seconds|minutes|days|bytes|MiB)\b", re.IGNORECASE)
 _port: Final = re.compile(r":[0-9]+$")
 
 
 class ViewData:
     """Collects data about the host. Each method returns the values of one template."""
 
-    def __init__(
-        self,
-        host: HostView,
-        control: HostControl,
-        own: str,
-        *,
-        jobs: Jobs,
-        requests: Requests,
-        exchanges: Exchanges,
-        lines: Lines,
-        vitals: Vitals,
-    ) -> None:
-        """Take the host and the recorded data.
-
-        Args:
-            host: The host.
-            control: Gives access to the stores of all plugins.
-            own: The console's own plugin.
-            jobs: The console's jobs.
-            requests: The last requests.
-            exchanges: Their headers and bodies.
-            lines: The last lines of the log.
-            vitals: The vital signs.
-        """
-        self._host = host
-        self._control = control
-        self._own = own
-        self._jobs = jobs
-        self._requests = requests
-        self._exchanges = exchanges
-        self._lines = lines
-        self._vitals = vitals
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._host = console.host
 
     def overview(self, req: Request) -> Shown:
         """Return the installed plugins, their operations, and how to try them."""
         cards: list[dict[str, Any]] = [
-            {"plugin": each, "summary": summary_of(each), "offers": list(offers(self._host, each, _name(req)))}
+            {
+                "plugin": each,
+                "summary": summary_of(each),
+                "offers": list(offers(self._host, each, _name(req))),
+                "is_extra": all(map(is_extra, each.declared.prefixes())),  # such as probes
+            }
             for each in sorted(self._host.plugins, key=lambda plugin: plugin.name)
-            if each.name != self._own
+            if each.name != self._console.own
         ]
         return {
-            "active": [card for card in cards if card["offers"] and not self._is_extra(card["plugin"])],
-            "extras": [card for card in cards if card["offers"] and self._is_extra(card["plugin"])],
+            "active": [card for card in cards if card["offers"] and not card["is_extra"]],
+            "extras": [card for card in cards if card["offers"] and card["is_extra"]],
             "silent": [card for card in cards if not card["offers"] and card["plugin"].state == "active"],
             "troubled": [each for each in self._host.plugins if each.reason or each.trouble],
-            "refused": refusals(self._host),
+            "refused": self._refusals(),
             "disabled": [each for each in self._host.plugins if each.state == "disabled"],
-            "sites": self._sites(req),
+            "sites": {
+                name: self._addresses(req, name)
+                for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
+            },
             "newcomer": all(each.distribution.startswith("plughost-") for each in self._host.plugins),
-            **self.vitals(),
-            "uptime": self._uptime(),
+            **self._vitals(),
+            "uptime": datetime.now(UTC) - (self._host.started_at or datetime.now(UTC)),
             "serving": sum(each.state == "active" for each in self._host.plugins),
             "total": len(self._host.plugins),
         }
 
-    def vitals(self) -> Shown:
-        """Return the vital signs."""
+    def live_vitals(self, req: Request) -> Shown:
+        """Return the vital signs, which the overview asks for again and again."""
+        req.context.unlogged = True
+        return self._vitals()
 
+    def _vitals(self) -> Shown:
         def check() -> tuple[tuple[str, ...], int]:
             found = self._healths()
             return tuple(each.name for each, health in found if not health.up), len(found)
 
-        return {"signs": self._vitals.signs(check), "prefix": PREFIX}
+        return {"signs": self._console.vitals.signs(check)}
 
-    def palette_entries(self) -> list[dict[str, str]]:
+    def palette(self) -> list[dict[str, str]]:
         """Return the entries of the command palette: name, kind and address."""
         found = [(name, "page", path) for path, name in NAVIGATION]
         for each in self._host.plugins:
@@ -138,9 +113,8 @@ class ViewData:
                 {"plugin": each, "seconds": sum(each.seconds.values()), "stops": dependents_of(each.name, installed)}
                 for each in sorted(installed, key=lambda each: (not (each.reason or each.trouble), each.name))
             ],
-            "own": self._own,
-            "refused": refusals(self._host),
-            "job": self._jobs.get(job),
+            "refused": self._refusals(),
+            "job": self._console.jobs.get(job),
             "job_name": job,
         }
 
@@ -155,12 +129,20 @@ class ViewData:
             "summary": summary_of(plugin),
             "offers": list(offers(self._host, plugin, _name(req))),
             "stops": dependents_of(name, self._host.plugins),
-            "refused": refusals(self._host).get(name, ""),
+            "refused": self._refusals().get(name, ""),
             "dependents": [each.name for each in self._host.plugins if name in each.requires],
-            "settings": [each for each in self._values() if each["key"].startswith(f"plugins.{name}.")],
-            "lines": self._lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
-            "own": self._own,
+            "settings": [each for each in self._host.settings() if each.key.startswith(f"plugins.{name}.")],
+            "lines": self._console.lines.since(0, level="warning", plugin=name)[: -_MOST_OF_A_PLUGIN - 1 : -1],
         }
+
+    def page(self, req: Request, plugin: str, page: str) -> Shown:
+        """Return the HTML of another plugin's page, or why the plugin failed to render it."""
+        active = (each for each in self._host.plugins if each.name == plugin and each.state == "active")
+        found = next((one for each in active for one in each.declared.pages if one.name == page), None)
+        if found is None:
+            raise falcon.HTTPNotFound(description=f"The plugin {plugin} has no page {page}.")
+        problem, body = run_bounded(found.render)
+        return {"title": found.title, "plugin": plugin, "body": body or "", "problem": problem}
 
     def routes(self, req: Request) -> Shown:
         """List every operation of every site."""
@@ -169,7 +151,7 @@ class ViewData:
 
     def requests(self, req: Request, **wanted: Any) -> Shown:
         """List the last requests, newest or slowest first."""
-        found = self._requests.since(0, **wanted)[::-1]
+        found = self._console.requests.since(0, **wanted)[::-1]
         return {
             "requests": found[:MAX_SHOWN],
             "found": len(found),
@@ -180,11 +162,8 @@ class ViewData:
 
     def request(self, req: Request, number: str) -> Shown:
         """Return everything that is recorded about one request."""
-        found = self._requests.get(int(number)) if number.isdecimal() and len(number) < 16 else None
-        if found is None:
-            raise falcon.HTTPNotFound(description="This request is no longer recorded, or never arrived.")
-        shown, record = found
-        exchange = self._exchanges.of(record.arrived)
+        shown, record = self._console.requests.get(number)
+        exchange = self._console.exchanges.of(record.arrived)
         sent, answered = exchange.shown() if exchange is not None else ({}, {})
         return {
             "title": f"{record.method} {shown['path']}",
@@ -194,26 +173,25 @@ class ViewData:
             "exchange": exchange,
             "sent": sent,
             "answered": answered,
-            "lines": self._lines.since(0, request=record.request_id),
-            "levels": LEVELS,
+            "lines": self._console.lines.since(0, request=record.request_id),
         }
 
     def log(self, req: Request, level: str, q: str) -> Shown:
         """List the last lines of the log, newest first."""
-        found = self._lines.since(0, level=level, q=q)[::-1]
-        return {"lines": found[:MOST_LINES], "found": len(found), "levels": LEVELS, "level": level, "q": q}
+        found = self._console.lines.since(0, level=level, q=q)[::-1]
+        return {"lines": found[:MAX_SHOWN], "found": len(found), "levels": LEVELS, "level": level, "q": q}
 
     def settings(self, req: Request) -> Shown:
         """List every setting in force, by table."""
-        groups: dict[str, list[dict[str, Any]]] = {}
-        for each in self._values():
-            groups.setdefault(each["key"].rpartition(".")[0], []).append(each)
+        groups: dict[str, list[Value]] = {}
+        for each in self._host.settings():
+            groups.setdefault(each.key.rpartition(".")[0], []).append(each)
         return {"groups": groups, "number": sum(map(len, groups.values()))}
 
     def health(self, req: Request) -> Shown:
         """Run all health checks concurrently."""
         owners = {check.name: plugin.name for plugin in self._host.plugins for check in plugin.declared.checks}
-        owners.update({f"store {name}": store.plugin for name, store in self._control.stores.items()})
+        owners |= {f"store {name}": store.plugin for name, store in self._console.control.stores.items()}
         found = self._healths()
         results = [
             {"check": each, "plugin": owners.get(each.name, "host"), "health": health, "kinds": sorted(each.kinds)}
@@ -223,13 +201,8 @@ class ViewData:
 
     def hooks(self, req: Request) -> Shown:
         """List the hooks and their implementations, in call order."""
-        active = [each for each in self._host.plugins if each.hooks]
         hooks = [
-            {
-                "name": name,
-                "about": about,
-                "plugins": [each.name for each in active if name in each.hooks],
-            }
+            {"name": name, "about": about, "plugins": [each.name for each in self._host.plugins if name in each.hooks]}
             for name, about in self._host.hooks.items()
         ]
         owners = {one.name: plugin.name for plugin in self._host.plugins for one in plugin.declared.middleware}
@@ -243,26 +216,38 @@ class ViewData:
         """Return the scheduled jobs of plugins, with their results."""
         return {"jobs": self._host.jobs}
 
+    def job(self, job: str) -> Shown:
+        """Return whether one of the console's own jobs is done."""
+        found = self._console.jobs.get(job)
+        if found is None:
+            raise falcon.HTTPNotFound
+        return {"done": found["done"]}
+
     def load(self, req: Request) -> Shown:
         """Return the load time of each plugin by stage, and the result of the last reload."""
-        spent = [(each, sum(each.seconds.values())) for each in self._host.plugins if each.seconds]
-        longest = max((total for _, total in spent), default=0.0) or 1.0
-        rows = [
-            {"plugin": plugin, "seconds": total, "share": round(100 * total / longest, 1)}
-            for plugin, total in sorted(spent, key=lambda pair: -pair[1])
-        ]
-        stages: dict[str, float] = {}
-        for plugin, _ in spent:
-            for stage, seconds in plugin.seconds.items():
-                stages[stage] = stages.get(stage, 0.0) + seconds
-        report = self._host.last_reload
+        loaded = [(sum(each.seconds.values()), each) for each in self._host.plugins if each.seconds]
+        loaded.sort(key=lambda pair: -pair[0])
+        longest = loaded[0][0] if loaded else 0.0
+        stages: Counter[str] = Counter()
+        for _, plugin in loaded:
+            stages.update(plugin.seconds)
         return {
-            "rows": rows,
+            "rows": [
+                {"plugin": plugin, "seconds": total, "share": round(100 * total / (longest or 1.0), 1)}
+                for total, plugin in loaded
+            ],
             "stages": stages,
-            "total": sum(total for _, total in spent),
-            "started_at": self._host.started_at,
-            "report": report.as_plain() if report is not None else None,
+            "total": sum(total for total, _ in loaded),
         }
+
+    def _refusals(self) -> dict[str, str]:
+        """Return why the last reload was refused, by plugin, for those that still serve."""
+        report = self._host.last_reload
+        if report is None or report.swapped:
+            return {}
+        active = {each.name for each in self._host.plugins if each.state == "active"}
+        reasons = {label.partition(" ")[0]: why for label, why in (*report.failed, *report.blocked)}
+        return {name: why for name, why in reasons.items() if name in active}
 
     def _healths(self) -> list[tuple[Check, Health]]:
         """Run all health checks concurrently."""
@@ -270,58 +255,14 @@ class ViewData:
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
             return list(zip(asked, pool.map(_run, asked), strict=True))
 
-    def _is_extra(self, plugin: PluginView) -> bool:
-        """Return whether a plugin serves only auxiliary paths, such as probes."""
-        return all(is_extra(prefix) for prefix in plugin.declared.prefixes())
-
-    def _sites(self, req: Request) -> list[dict[str, Any]]:
-        listeners = self._host.listeners
-        return [
-            {
-                "name": name,
-                "listeners": [
-                    (f"{each.scheme}://{_name(req)}:{port}", each.engine)
-                    for each, port in sorted(listeners.items(), key=lambda pair: pair[0].scheme)
-                    if each.site == name
-                ],
-                "address": address(self._host, name, _name(req)),
-            }
-            for name in sorted(self._host.sites, key=lambda name: (name != "main", name))
-        ]
-
-    def _uptime(self) -> timedelta:
-        started = self._host.started_at
-        return datetime.now(UTC) - started if started is not None else timedelta()
-
-    def _values(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "key": each.key,
-                "value": format_setting(each.value),
-                "default": format_setting(each.default),
-                "source": each.source,
-                "changed": each.source != "default",
-                "about": each.description,
-                "unit": unit_of(each.description),
-                "editable": MASK not in str(each.value) and not each.source.startswith("PLUGHOST_"),
-            }
-            for each in self._host.settings()
-        ]
-
-
-def unit_of(description: str) -> str:
-    """Return the first unit in a setting's description, or an empty string."""
-    found = _unit.search(description)
-    return found[0].lower() if found else ""
+    def _addresses(self, req: Request, site: str) -> list[str]:
+        listeners = sorted((each.scheme, port) for each, port in self._host.listeners.items() if each.site == site)
+        return [f"{scheme}://{_name(req)}:{port}" for scheme, port in listeners]
 
 
 def dependents_of(name: str, installed: tuple[PluginView, ...]) -> list[str]:
     """Return the active plugins that require a plugin."""
-    stopped, before = {name}, 0
-    while len(stopped) > before:
-        before = len(stopped)
-        stopped |= {each.name for each in installed if not stopped.isdisjoint(each.requires)}
-    return sorted(each.name for each in installed if each.name in stopped - {name} and each.state == "active")
+    return sorted(each.name for each in installed if name in each.requires and each.state == "active")
 
 
 def timings(record: RequestRecord) -> list[tuple[str, float, float]]:
@@ -355,11 +296,7 @@ def summary_of(plugin: PluginView) -> str:
 
 
 def run_bounded(work: Callable[[], T]) -> tuple[str, T | None]:
-    """Run a plugin's code with a time limit.
-
-    Returns:
-        An error message and None, or an empty string and the result.
-    """
+    """Run a plugin's code with a time limit. Return an empty string and the result, or an error message and None."""
     try:
         return "", bounded(work, _RENDER_SECONDS, "console:page")
     except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything; the page shows it
@@ -376,21 +313,3 @@ def _run(check: Check) -> Health:
         return bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
     except Exception as error:  # noqa: BLE001 - a check that raises is down
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
-
-
-def format_setting(value: object) -> str:
-    """Format a setting's value for people."""
-    if value is None or value in ("", [], (), {}):
-        return "none" if value is None else "empty"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} = {format_setting(each)}" for key, each in value.items())
-    if isinstance(value, (list, tuple)):
-        return ", ".join(_items(value))
-    return str(value)
-
-
-def _items(values: Iterable[object]) -> Iterator[str]:
-    for value in values:
-        yield f"({format_setting(value)})" if isinstance(value, (Mapping, list)) else format_setting(value)

@@ -10,7 +10,7 @@ from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from plughost import HostView, RequestKind
 
@@ -21,20 +21,17 @@ _STEPS_OF_TIMES: Final = 12
 _PER_DOUBLING: Final = 8  # so a time is accurate to 5 %
 _HEALTH_SECONDS: Final = 15.0
 
-# What is kept of a step: requests, errors, most in flight, checks that were down (None: nobody looked), times by size.
+# What is kept of a step: requests, errors, most in flight, checks that were down, times by size.
 _Step = list[Any]
+_EMPTY: Final[_Step] = [0, 0, 0, 0, Counter()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sign:
-    """A vital sign.
+    """A vital sign: its current value for people, and a plot.
 
     Attributes:
-        name: Its name.
-        value: Its current value, for people.
-        about: Details, in one line.
-        bad: Whether it needs attention.
-        points: Its values, oldest first, one for each five seconds; None if there is no value.
+        points: Its values, oldest first, one for each five seconds; 0 also if there is no value.
         link: The console's page with details.
         names: For health, the checks that are down.
     """
@@ -42,30 +39,22 @@ class Sign:
     name: str
     value: str
     about: str
-    bad: bool
-    points: tuple[float | None, ...]
+    points: Sequence[float]
     link: str
+    bad: bool = False
     names: tuple[str, ...] = ()
 
     def bars(self) -> list[tuple[int, float]]:
         """Return position and height (0 to 100) of each point with a value."""
-        top = max((each for each in self.points if each is not None), default=0.0) or 1.0
-        return [(place, max(4.0, 100 * each / top) if each else 0.0) for place, each in enumerate(self.points) if each]
+        top = max(self.points) or 1.0
+        return [(place, max(4.0, 100 * each / top)) for place, each in enumerate(self.points) if each]
 
 
 class Vitals:
     """Counts requests, as an observer."""
 
     def __init__(self, steps: dict[int, _Step], lock: Lock, seen: dict[str, Any], own: str, host: HostView) -> None:
-        """Count into steps of five seconds.
-
-        Args:
-            steps: The counts, by number of the step.
-            lock: Guards them.
-            seen: The last results of health checks and reloads.
-            own: The plugin whose requests are left out.
-            host: The host.
-        """
+        """Count into steps of five seconds, by their number. `seen` gets the last results of checks and reloads."""
         self._steps = steps
         self._lock = lock
         self._seen = seen
@@ -89,11 +78,7 @@ class Vitals:
         self._seen["reload"] = (time(), bool(report.get("swapped")) and not report.get("failed"))
 
     def signs(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> list[Sign]:
-        """Return the vital signs.
-
-        Args:
-            check: Runs the health checks; returns which are down, and how many there are.
-        """
+        """Return the vital signs. `check` runs the health checks: it returns which are down, and how many there are."""
         self._host.catch_up()
         down, total = self._health(check)
         with self._lock:
@@ -102,15 +87,15 @@ class Vitals:
             now[2] = max(now[2], in_flight)
             now[3] = len(down)
             last = int(time() // STEP)
-            steps = [self._steps.get(number) for number in range(last - STEPS + 1, last + 1)]
+            steps = [self._steps.get(number, _EMPTY) for number in range(last - STEPS + 1, last + 1)]
+            traffic = _traffic(steps)  # it iterates over counters that `observe` changes
         return [
-            *_traffic(steps),
+            *traffic,
             Sign(
                 name="In flight",
                 value=str(in_flight),
                 about="being answered now",
-                bad=False,
-                points=tuple(each[2] if each else None for each in steps),
+                points=[each[2] for each in steps],
                 link="/threads",
             ),
             Sign(
@@ -118,7 +103,7 @@ class Vitals:
                 value="no check" if not total else f"{len(down)} of {total} down" if down else "all up",
                 about=", ".join(down) or f"{total} {'check' if total == 1 else 'checks'}, every 15 seconds",
                 bad=bool(down),
-                points=tuple(None if not each or each[3] is None else float(each[3]) for each in steps),
+                points=[each[3] for each in steps],
                 link="/health",
                 names=down,
             ),
@@ -135,7 +120,7 @@ class Vitals:
             value=ago if well else "problems",
             about=serves if well else f"{ago}; {serves}",
             bad=not well,
-            points=tuple(1.0 if each == place else None for each in range(STEPS)),
+            points=[float(each == place) for each in range(STEPS)],
             link="/load",
         )
 
@@ -152,23 +137,22 @@ class Vitals:
     def _step(self) -> _Step:
         number = int(time() // STEP)
         if number not in self._steps:
-            self._steps[number] = [0, 0, 0, None, Counter()]
+            self._steps[number] = [0, 0, 0, 0, Counter()]
             for old in [each for each in self._steps if each <= number - STEPS]:
                 del self._steps[old]
         return self._steps[number]
 
 
-def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
+def _traffic(steps: Sequence[_Step]) -> list[Sign]:
     """Return the signs of requests: rate, errors and durations."""
-    recent = _merged(steps[-_STEPS_OF_NOW:])
-    errors = sum(each[1] for each in steps if each)
+    recent = sum(each[0] for each in steps[-_STEPS_OF_NOW:])
+    errors = sum(each[1] for each in steps)
     return [
         Sign(
             name="Requests",
-            value=f"{recent[0] / (STEP * _STEPS_OF_NOW):.1f} a second",
+            value=f"{recent / (STEP * _STEPS_OF_NOW):.1f} a second",
             about="over the last ten seconds",
-            bad=False,
-            points=tuple(each[0] / STEP if each else None for each in steps),
+            points=[each[0] / STEP for each in steps],
             link="/requests",
         ),
         Sign(
@@ -176,7 +160,7 @@ def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
             value=f"{errors:,}",
             about="answered 5xx in five minutes",
             bad=errors > 0,
-            points=tuple(each[1] if each else None for each in steps),
+            points=[each[1] for each in steps],
             link="/requests?status=5",
         ),
         _times("Median time", 0.5, steps, "/requests"),
@@ -184,59 +168,40 @@ def _traffic(steps: Sequence[_Step | None]) -> list[Sign]:
     ]
 
 
-def _times(name: str, share: float, steps: Sequence[_Step | None], link: str) -> Sign:
+def _times(name: str, share: float, steps: Sequence[_Step], link: str) -> Sign:
+    recent = sum((each[4] for each in steps[-_STEPS_OF_TIMES:]), Counter[int]())
     return Sign(
         name=name,
-        value=_written(_quantile(_merged(steps[-_STEPS_OF_TIMES:])[4], share)),
+        value=_written(_quantile(recent, share)),
         about=f"p{100 * share:.0f} of the last minute",
-        bad=False,
-        points=tuple(_quantile(each[4], share) if each else None for each in steps),
+        points=[_quantile(each[4], share) for each in steps],
         link=link,
     )
-
-
-def _merged(steps: Iterable[_Step | None]) -> _Step:
-    found = [each for each in steps if each]
-    return [
-        sum(each[0] for each in found),
-        sum(each[1] for each in found),
-        max((each[2] for each in found), default=0),
-        None,
-        sum((each[4] for each in found), Counter()),
-    ]
 
 
 def _size(seconds: float) -> int:
     return round(math.log2(max(seconds, 1e-6)) * _PER_DOUBLING)
 
 
-def _quantile(times: Counter[int], share: float) -> float | None:
-    """Return a quantile of the request times in milliseconds, or None without requests."""
+def _quantile(times: Counter[int], share: float) -> float:
+    """Return a quantile of the request times in milliseconds, or 0 without requests."""
     left = times.total() * share
     for size in sorted(times):
         left -= times[size]
         if left <= 0:
             return float(2 ** (size / _PER_DOUBLING) * 1000)
-    return None
+    return 0.0
 
 
-def _written(milliseconds: float | None) -> str:
-    if milliseconds is None:
+def _written(milliseconds: float) -> str:
+    if not milliseconds:
         return "no request"
-    return (
-        f"{milliseconds / 1000:.2f} s"
-        if milliseconds >= 1000
-        else f"{milliseconds:.2g} ms"
-        if milliseconds < 10
-        else f"{milliseconds:.0f} ms"
-    )
+    if milliseconds >= 1000:
+        return f"{milliseconds / 1000:.2f} s"
+    return f"{milliseconds:.2g} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
 
 
 def _ago(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s ago"
-        if seconds < 60
-        else f"{seconds / 60:.0f} min ago"
-        if seconds < 3600
-        else f"{seconds / 3600:.0f} h ago"
-    )
+    if seconds < 60:
+        return f"{seconds:.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 3600 else f"{seconds / 3600:.0f} h ago"

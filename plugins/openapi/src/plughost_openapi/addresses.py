@@ -17,17 +17,18 @@ _EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - nothing
 
 
 class Addresses:
-    """The addresses of each site."""
+    """The addresses of each site of a host."""
 
-    def __init__(self, view: HostView, configured: Mapping[str, Sequence[str]]) -> None:
-        """Take the host and the configured URLs.
-
-        Args:
-            view: The host, with its listeners.
-            configured: URLs by site from the settings, which replace those of the listeners.
-        """
-        self._view = view
+    def __init__(self, view: HostView, plugin: str, configured: Mapping[str, Sequence[str]]) -> None:
+        """Take the host, this plugin's name, and the URLs by site that replace those of the listeners."""
+        self.view = view
+        self._plugin = plugin
         self._configured = configured
+
+    @property
+    def own_sites(self) -> tuple[str, ...]:
+        """The sites of this plugin."""
+        return next((tuple(each.sites) for each in self.view.plugins if each.name == self._plugin), ())
 
     def of(self, site: str, host: str | None = None, scheme: str = "http") -> tuple[str, ...]:
         """Return the addresses of a site, without a slash at the end.
@@ -39,13 +40,9 @@ class Addresses:
         """
         if site in self._configured:
             return tuple(url.rstrip("/") for url in self._configured[site])
-        listeners = [(each, port) for each, port in self._view.listeners.items() if each.site == site]
+        listeners = [(each, port) for each, port in self.view.listeners.items() if each.site == site]
         listeners.sort(key=lambda pair: (pair[0].scheme != scheme, pair[0].scheme))
         return tuple(f"{each.scheme}://{host or _bound(each.address)}:{port}" for each, port in listeners)
-
-    def all(self, host: str) -> tuple[str, ...]:
-        """Return the addresses of every site, with a given host name."""
-        return tuple(url for site in self._view.sites for url in self.of(site, host))
 
 
 def host_name(req: falcon.Request) -> str:

@@ -39,8 +39,7 @@ def openapi_command(
             click.echo(f"warning: {plugin.name} is {plugin.state} and left out: {plugin.reason}", err=True)
     if site not in view.sites:
         there = ", ".join(view.sites) or "none"
-        message = f"nothing is mounted on a site {site}; there are: {there}"
-        raise click.ClickException(message)
-    servers = Addresses(view, context.settings.servers).of(site)
+        raise click.ClickException(f"nothing is mounted on a site {site}; there are: {there}")
+    servers = Addresses(view, context.plugin, context.settings.servers).of(site)
     chosen = as_format or ("json" if file.name.endswith(".json") else "yaml")
     file.write(render(describe(view, site, servers, context.settings.about), chosen))

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import falcon
 
 if TYPE_CHECKING:
-    from plughost import HostView
     from plughost.http import Request
+    from plughost_openapi.addresses import Addresses
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 
@@ -22,10 +22,8 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 class TryItOut:
     """The middleware that allows these cross-origin requests."""
 
-    def __init__(self, view: HostView, plugin: str) -> None:
-        """Take the host, and the plugin whose site's pages are allowed."""
-        self._view = view
-        self._plugin = plugin
+    def __init__(self, addresses: Addresses) -> None:
+        self._addresses = addresses
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
         """Allow the page to read the response, and answer a preflight."""
@@ -50,8 +48,8 @@ class TryItOut:
             return False
         if not host or host != req.host.strip("[]").lower():
             return False
-        own = next((each.sites for each in self._view.plugins if each.name == self._plugin), ())
+        own = self._addresses.own_sites
         return any(
             listener.site in own and (listener.scheme, open_port) == (origin.scheme, port)
-            for listener, open_port in self._view.listeners.items()
+            for listener, open_port in self._addresses.view.listeners.items()
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from importlib import metadata
@@ -10,9 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
-from plughost_openapi import errors
-from plughost_openapi.components import Components, Object
-from plughost_openapi.errors import OperationContext, host_errors
+from plughost_openapi.components import RETRY_AFTER, Components, Object, body_model
 from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
@@ -24,9 +23,6 @@ OPENAPI: Final = "3.1.0"
 
 Format = Literal["yaml", "json"]
 """The format of a written description."""
-
-Owned = tuple[str, RouteGroup]
-"""A route group, and the name of its plugin."""
 
 _FIELD: Final = re.compile(r"\{(?P<name>\w+)(?::(?P<converter>\w+)(?:\([^)]*\))?)?\}")
 _CONVERTERS: Final[Mapping[str, Object]] = {
@@ -40,32 +36,24 @@ _VERBS: Final = {"POST": "post", "PUT": "update", "PATCH": "change", "DELETE": "
 
 
 def describe(view: HostView, site: str, servers: Sequence[str], about: About) -> Object:
-    """Return the OpenAPI object of a site.
-
-    Args:
-        view: The host.
-        site: The site's name.
-        servers: The URLs of the site, the preferred one first.
-        about: The settings for the Info Object.
+    """Return the OpenAPI object of a site with these URLs, the preferred one first.
 
     Raises:
         KeyError: The host has no such site, or nothing is mounted there.
     """
     groups = [(plugin, group) for plugin, group in view.sites[site].groups if group.described]
     plugins = {each.name: each for each in view.plugins}
-    schemas = Schemas(_uses(groups))
-    components = Components(schemas)
+    components = Components(Schemas(_uses(groups)))
     paths: Object = {}
-    for plugin, group in groups:
-        writer = _GroupWriter(group, plugins[plugin], plugins, schemas, components)
-        paths.update((path, item) for path, item in writer.path_items())
+    for owner, group in groups:
+        required = [plugins[name] for name in plugins[owner].requires if name in plugins]
+        paths.update(_GroupWriter(group, plugins[owner], required, components).path_items())
     _make_unique(paths)
     version = metadata.version("plughost")
     description = f"Everything that plughost {version} serves on the site `{site}`, a tag for each plugin."
-    info = about.info()
     found = {
         "openapi": OPENAPI,
-        "info": {"title": f"plughost: {site}", "description": description, "version": version, **info},
+        "info": {"title": f"plughost: {site}", "description": description, "version": version, **about.info()},
         "servers": [{"url": url} for url in servers],
         "tags": list(_tags(groups, plugins)),
         "security": [],  # none, unless an operation says so
@@ -76,9 +64,9 @@ def describe(view: HostView, site: str, servers: Sequence[str], about: About) ->
     return plain
 
 
-def _uses(groups: Iterable[Owned]) -> Iterator[Use]:
+def _uses(groups: Iterable[tuple[str, RouteGroup]]) -> Iterator[Use]:
     for _, group in groups:
-        yield errors.body_model(group.errors), "serialization"
+        yield body_model(group.errors), "serialization"
         for operation in (each for route in group.routes for each in route.operations.values()):
             if operation.request is not None:
                 yield operation.request, "validation"
@@ -93,7 +81,7 @@ def _models(answer: Response) -> Mapping[str, Any]:
     return {} if answer.model is None else dict.fromkeys(answer.media_types, answer.model)
 
 
-def _tags(groups: Iterable[Owned], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
+def _tags(groups: Iterable[tuple[str, RouteGroup]], plugins: Mapping[str, PluginView]) -> Iterator[Object]:
     titles: dict[str, list[str]] = {}
     for owner, group in groups:
         titles.setdefault(owner, []).append(group.title)
@@ -116,20 +104,14 @@ class _GroupWriter:
     """Writes the path items of one route group."""
 
     def __init__(
-        self,
-        group: RouteGroup,
-        plugin: PluginView,
-        plugins: Mapping[str, PluginView],
-        schemas: Schemas,
-        components: Components,
+        self, group: RouteGroup, plugin: PluginView, required: Iterable[PluginView], components: Components
     ) -> None:
         self._group = group
         self._versions = tuple(sorted(group.versions, key=lambda version: [int(part) for part in version.split(".")]))
         self._plugin = plugin
-        self._schemas = schemas
         self._components = components
-        offering = [self._plugin, *(plugins[name] for name in self._plugin.requires if name in plugins)]
-        self._stores = any(plugin.declared.stores for plugin in offering)
+        self._schemas = components.schemas
+        self._stores = any(each.declared.stores for each in (plugin, *required))
         middleware = self._plugin.declared.middleware
         self._limited = any(isinstance(each.component, RateLimit) and each.scope == "plugin" for each in middleware)
 
@@ -147,15 +129,6 @@ class _GroupWriter:
                 yield path, operations
 
     def _operation(self, route: Route, path: str, method: str, operation: Operation) -> Object:
-        context = OperationContext(
-            errors=self._group.errors,
-            versioned=bool(self._versions),
-            fields="{" in path,
-            unsafe=method != "GET",
-            stores=self._stores,
-            limited=self._limited,
-            common_headers=self._common_headers(operation),
-        )
         written: Object = {
             "tags": [self._plugin.name],
             "summary": operation.summary,
@@ -170,7 +143,7 @@ class _GroupWriter:
             written["x-sunset"] = sunset.isoformat()
         if operation.request is not None:
             written["requestBody"] = self._request_body(operation)
-        written["responses"] = dict(self._responses(operation, context))
+        written["responses"] = dict(self._responses(path, method, operation))
         if operation.security:
             written["security"] = [self._components.security(scheme) for scheme in operation.security]
         return {key: value for key, value in written.items() if value not in ("", [])}
@@ -192,22 +165,43 @@ class _GroupWriter:
         media: Object = {"schema": self._schemas.of(operation.request, "validation")}
         if operation.examples:
             media["examples"] = {
-                _example_name(name): {"summary": name, "value": value} for name, value in operation.examples.items()
+                re.sub(r"[^A-Za-z0-9._-]+", "-", name): {"summary": name, "value": value}
+                for name, value in operation.examples.items()
             }
         return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
 
-    def _responses(self, operation: Operation, context: OperationContext) -> Iterator[tuple[str, Object]]:
-        made = {status: (description, headers) for status, description, headers in host_errors(operation, context)}
-        for status in sorted({*operation.responses, *made}):
+    def _responses(self, path: str, method: str, operation: Operation) -> Iterator[tuple[str, Object]]:
+        common = self._common_headers(operation)
+        for status in sorted({*operation.responses, *self._host_errors(path, method, operation)}):
+            retry = RETRY_AFTER if status in (429, 503) else {}
             answer = operation.responses.get(status)
             if answer is not None:
-                yield str(status), self._response(status, answer, context)
+                yield str(status), self._response(status, answer, {**retry, **answer.headers, **common})
             else:
-                description, headers = made[status]
-                yield (
-                    str(status),
-                    self._components.error(status, description, {**headers, **context.common_headers}, context),
-                )
+                yield str(status), self._components.error(self._group, status, {**retry, **common})
+
+    def _host_errors(self, path: str, method: str, operation: Operation) -> set[int]:
+        """Return the statuses of the errors that the host can return for an operation."""
+        body, idempotent = operation.request is not None, operation.idempotent
+        successes = [answer for status, answer in operation.responses.items() if 200 <= status < 300]
+        has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
+        possible = {
+            400: body or self._versions or idempotent,
+            401: operation.security,
+            403: operation.security or method != "GET",
+            404: "{" in path,
+            406: operation.produces and has_body,
+            409: idempotent,
+            413: True,
+            415: body,
+            422: idempotent,
+            429: self._limited,
+            500: True,
+            503: self._stores or self._limited or idempotent,
+        }
+        if body or any(each.refusal == 400 for each in operation.parameters):
+            possible[self._group.errors.validation_status] = True
+        return {status for status, applies in possible.items() if applies}
 
     def _common_headers(self, operation: Operation) -> dict[str, str]:
         """Return the headers of every response of an operation, with their descriptions."""
@@ -224,21 +218,17 @@ class _GroupWriter:
             for name, text in fields.items()
         }
 
-    def _response(self, status: int, answer: Response, context: OperationContext) -> Object:
-        headers = dict(answer.headers)
-        if status in (429, 503):
-            headers = {**errors.RETRY_AFTER, **headers}
-        headers |= context.common_headers
+    def _response(self, status: int, answer: Response, headers: Mapping[str, str]) -> Object:
         written: Object = {
             "description": answer.description,
-            "headers": self._components.headers(headers, versioned=context.versioned),
+            "headers": self._components.headers(headers, versioned=bool(self._versions)),
         }
-        content = self._content(status, answer, context)
+        content = self._content(status, answer)
         if content:
             written["content"] = content
         return written
 
-    def _content(self, status: int, answer: Response, context: OperationContext) -> Object:
+    def _content(self, status: int, answer: Response) -> Object:
         if answer.schema is not None:
             shown = {} if answer.example is None else {"example": answer.example}
             return {media_type: {"schema": answer.schema, **shown} for media_type in answer.media_types}
@@ -249,7 +239,7 @@ class _GroupWriter:
                 for name, model in models.items()
             }
         if status >= 400 and answer.media_types:
-            return self._components.error_content(status, answer.description, context)
+            return self._components.error_content(self._group.errors, status, answer.description)
         return {}
 
     def _media(self, schema: Object, example: Any) -> Object:
@@ -306,17 +296,12 @@ def _is_list(answer: Response) -> bool:
 
 def _make_unique(paths: Mapping[str, Object]) -> None:
     """Number operation ids that are the same because their paths differ only in punctuation."""
-    seen: dict[str, int] = {}
-    for item in paths.values():
-        for operation in item.values():
-            name = operation["operationId"]
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                operation["operationId"] = f"{name}_{seen[name]}"
-
-
-def _example_name(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    seen: Counter[str] = Counter()
+    for operation in (operation for item in paths.values() for operation in item.values()):
+        name = operation["operationId"]
+        seen[name] += 1
+        if seen[name] > 1:
+            operation["operationId"] = f"{name}_{seen[name]}"
 
 
 def _plain(value: Any) -> Any:

@@ -20,12 +20,9 @@ _MAX_DEPTH: Final = 8
 
 
 def example_of(schema: Mapping[str, Any], components: Mapping[str, Mapping[str, Any]], depth: int = 0) -> Any:
-    """Return a value that a schema allows, or None if no simple one is found.
+    """Return a value that a JSON Schema of pydantic allows, or None if no simple one is found.
 
-    Args:
-        schema: A JSON Schema, as pydantic makes them.
-        components: The schemas that it can refer to, by name.
-        depth: The nesting depth, which bounds recursive models.
+    `components` are the schemas that it can refer to. `depth` bounds recursive models.
     """
     if depth > _MAX_DEPTH:
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
@@ -10,7 +9,7 @@ from plughost.http import PROBLEM_DETAILS
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.cross_origin import TryItOut
 from plughost_openapi.document import OPENAPI
-from plughost_openapi.resources import OFFERS, Assets, Description, SwaggerUI
+from plughost_openapi.resources import FOLDER, OFFERS, Asset, Description, SwaggerUI
 from plughost_openapi.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,12 +33,6 @@ _DOCUMENT: Final = {
     "additionalProperties": True,
 }
 _ETAG: Final = {"ETag": "Identifies the body, for If-None-Match.", "Cache-Control": "Always `no-cache`."}
-_IF_NONE_MATCH: Final = Parameter(
-    name="If-None-Match",
-    place="header",
-    description="ETags that the client has; if one matches, the response is 304.",
-)
-_NOT_MODIFIED: Final = Response(description="The client's copy is current.", headers=_ETAG)
 
 
 @hookimpl
@@ -51,22 +44,18 @@ def register_settings() -> type[Settings]:
 @hookimpl
 def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     """Mount the description and Swagger UI."""
-    addresses = Addresses(context.host, context.settings.servers)
-
-    def own_site() -> str:
-        return next(each for plugin in context.host.plugins if plugin.name == context.plugin for each in plugin.sites)
-
+    addresses = Addresses(context.host, context.plugin, context.settings.servers)
     groups = []
     if context.settings.serves_description(dev=context.dev):
-        resource = Description(context.host, addresses, own_site, context.settings.about)
-        route = Route("", resource, {"GET": _describe_operation()})
+        route = Route("", Description(addresses, context.settings.about), {"GET": _describe_operation()})
         groups.append(RouteGroup(prefix=DESCRIPTION, routes=(route,), title="API description"))
     if context.settings.serves_swagger_ui(dev=context.dev):
-        folder = files(__package__) / "swagger_ui"
-        assets = Assets(folder)
-        page = Route("", SwaggerUI(folder, context.host, addresses, own_site), {"GET": _page_operation()})
-        rest = Route("/{name}", assets, {"GET": _asset_operation(assets.names)})
-        groups.append(RouteGroup(prefix=SWAGGER_UI, routes=(page, rest), title="Swagger UI", described=False))
+        names = sorted(each.name for each in FOLDER.iterdir() if each.suffix != ".html")
+        name = Parameter(name="name", place="path", description="", schema={"enum": names}, refusal=404)
+        page = Operation(summary="Show Swagger UI", produces=("text/html",))
+        asset = Operation(summary="Get a file of Swagger UI", parameters=(name,), produces=())
+        routes = (Route("", SwaggerUI(addresses), {"GET": page}), Route("/{name}", Asset(), {"GET": asset}))
+        groups.append(RouteGroup(prefix=SWAGGER_UI, routes=routes, title="Swagger UI", described=False))
     return groups
 
 
@@ -75,7 +64,7 @@ def register_middleware(context: PluginContext[Settings]) -> list[Middleware]:
     """Allow the page to call the host's other listeners."""
     if not context.settings.serves_swagger_ui(dev=context.dev):
         return []
-    component = TryItOut(context.host, context.plugin)
+    component = TryItOut(Addresses(context.host, context.plugin, context.settings.servers))
     return [Middleware(name="swagger-ui", component=component, scope="host", vary=("Origin",))]
 
 
@@ -96,7 +85,7 @@ def _describe_operation() -> Operation:
             200: Response(
                 description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
             ),
-            304: _NOT_MODIFIED,
+            304: Response(description="The client's copy is current.", headers=_ETAG),
             400: Response(description="The format is unknown.", media_types=(PROBLEM_DETAILS.media_type,)),
             404: Response(
                 description="Nothing is mounted on this site.",
@@ -113,40 +102,10 @@ def _describe_operation() -> Operation:
                 schema={"type": "string", "enum": ["yaml", "json"]},
                 allow_empty=True,
             ),
-            _IF_NONE_MATCH,
-        ),
-    )
-
-
-def _page_operation() -> Operation:
-    return Operation(
-        summary="Show Swagger UI",
-        responses={
-            200: Response(description="The page.", model=str, media_types=("text/html",), headers=_ETAG),
-            304: _NOT_MODIFIED,
-        },
-        produces=("text/html",),
-        parameters=(_IF_NONE_MATCH,),
-    )
-
-
-def _asset_operation(names: list[str]) -> Operation:
-    media_types = ("text/css", "text/javascript", "text/plain", "image/png")
-    return Operation(
-        summary="Get a file of Swagger UI",
-        responses={
-            200: Response(description="The file.", model=str, media_types=media_types, headers=_ETAG),
-            304: _NOT_MODIFIED,
-        },
-        produces=(),
-        parameters=(
             Parameter(
-                name="name",
-                place="path",
-                description="The file's name.",
-                schema={"type": "string", "enum": names},
-                refusal=404,
+                name="If-None-Match",
+                place="header",
+                description="ETags that the client has; if one matches, the response is 304.",
             ),
-            _IF_NONE_MATCH,
         ),
     )

@@ -46,12 +46,7 @@ _Dumper.add_implicit_resolver(
 
 
 def render(description: dict[str, Any], as_format: Format) -> str:
-    """Return a description as text.
-
-    Args:
-        description: The OpenAPI object.
-        as_format: `yaml` or `json`.
-    """
+    """Return a description as text."""
     if as_format == "json":
         return json.dumps(description, ensure_ascii=False, indent=2) + "\n"
     return yaml.dump(description, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import html
-import mimetypes
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final
 
 import falcon
 
-from plughost.http import preferred
+from plughost.http import preferred, send_file
 from plughost_openapi.addresses import Addresses, host_name
 from plughost_openapi.document import Format, describe
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-    from plughost import HostView
     from plughost.http import Request
     from plughost_openapi.settings import About
 
 YAML: Final = ("application/yaml", "application/vnd.oai.openapi")
 JSON: Final = ("application/json", "application/vnd.oai.openapi+json")
 OFFERS: Final = (*YAML, *JSON)
-PAGE: Final = "index.html"
+FOLDER: Final = Path(__file__).parent / "swagger_ui"
+_TYPES: Final = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".png": "image/png"}
 _CONSOLE: Final = "/q/dev"  # CONTRACT 8
 
 _INSERTED_STYLE: Final = "'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='"
@@ -37,62 +34,30 @@ _CACHED_DESCRIPTIONS: Final = 16
 """Cache size for descriptions: of a few sites, in two formats, under a few host names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """A response body and its ETag."""
-
-    data: bytes
-    etag: str
-
-    @classmethod
-    def of(cls, data: bytes) -> _Body:
-        return cls(data, hashlib.sha256(data).hexdigest()[:32])
-
-    def send(self, req: Request, resp: falcon.Response, content_type: str) -> None:
-        """Send the body, or 304 if the client has it (RFC 9110, 13.1.2)."""
-        resp.etag = self.etag
-        resp.set_header("Cache-Control", "no-cache")
-        resp.append_header("Vary", "Accept")
-        if any(each in ("*", self.etag) for each in req.if_none_match or ()):
-            resp.status = falcon.HTTP_304
-            return
-        resp.content_type = content_type
-        resp.data = self.data
-
-
 class Description:
     """The description of a site."""
 
-    def __init__(self, view: HostView, addresses: Addresses, own_site: Callable[[], str], about: About) -> None:
-        """Take the host to describe.
-
-        Args:
-            view: The host.
-            addresses: The URLs of its sites.
-            own_site: Returns the default site.
-            about: The settings for the Info Object.
-        """
-        self._about = about
-        self._view = view
+    def __init__(self, addresses: Addresses, about: About) -> None:
         self._addresses = addresses
-        self._own_site = own_site
+        self._about = about
         self._rendered = lru_cache(maxsize=_CACHED_DESCRIPTIONS)(self._render)
 
     def on_get(self, req: Request, resp: falcon.Response, site: str | None, format: Format | None) -> None:  # noqa: A002 - the parameter's name
         """Return the description."""
-        site = site or self._own_site()
-        if site not in self._view.sites:
-            sites = ", ".join(self._view.sites)
+        view = self._addresses.view
+        site = site or self._addresses.own_sites[0]
+        if site not in view.sites:
+            sites = ", ".join(view.sites)
             raise falcon.HTTPNotFound(description=f"site: nothing is mounted on such a site; there are: {sites}.")
         content_type = _content_type(req, format)
         as_format: Format = "json" if content_type in JSON else "yaml"
         servers = self._addresses.of(site, host_name(req), req.scheme)
-        self._rendered(self._view.generation, site, servers, as_format).send(req, resp, content_type)
+        _send(req, resp, self._rendered(view.generation, site, servers, as_format), content_type)
 
-    def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> _Body:
+    def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> bytes:
         from plughost_openapi.rendering import render  # noqa: PLC0415 - brings yaml, which few commands use
 
-        return _Body.of(render(describe(self._view, site, servers, self._about), as_format).encode())
+        return render(describe(self._addresses.view, site, servers, self._about), as_format).encode()
 
 
 def _content_type(req: Request, asked: Format | None) -> str:
@@ -109,33 +74,31 @@ def _content_type(req: Request, asked: Format | None) -> str:
 class SwaggerUI:
     """The page of Swagger UI."""
 
-    def __init__(self, files: Traversable, view: HostView, addresses: Addresses, own_site: Callable[[], str]) -> None:
-        """Take the folder of its files, and the host; see `Description`."""
-        self._view = view
+    def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
-        self._own_site = own_site
-        self._template = Template((files / PAGE).read_text(encoding="utf-8"))
+        self._template = Template((FOLDER / "index.html").read_text(encoding="utf-8"))
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the page."""
-        own = self._own_site()
-        sites = [own, *(site for site in self._view.sites if site != own)]
-        here = self._view.sites.get(req.site)
+        view, own = self._addresses.view, self._addresses.own_sites[0]
+        sites = [own, *(site for site in view.sites if site != own)]
+        here = view.sites.get(req.site)
         has_console = here is not None and any(group.prefix == _CONSOLE for _, group in here.groups)
         back = f'<p class="back"><a href="{_CONSOLE}/routes">Back to the console</a></p>\n' if has_console else ""
         page = self._template.substitute(sites=html.escape(" ".join(sites)), back=back)
         resp.set_header("Content-Security-Policy", self._policy(host_name(req)))
         resp.set_header("Referrer-Policy", "no-referrer")
-        _Body.of(page.encode()).send(req, resp, "text/html; charset=utf-8")
+        _send(req, resp, page.encode(), "text/html; charset=utf-8")
 
     def _policy(self, host: str) -> str:
         """Return a policy by which the page loads files only from here and calls only the host's listeners."""
+        listeners = [url for site in self._addresses.view.sites for url in self._addresses.of(site, host)]
         policy = {
             "default-src": "'none'",
             "script-src": "'self'",
             "style-src": f"'self' {_INSERTED_STYLE}",
             "img-src": "'self' data:",
-            "connect-src": " ".join(("'self'", *self._addresses.all(host))),
+            "connect-src": " ".join(("'self'", *listeners)),
             "base-uri": "'none'",
             "form-action": "'none'",
             "frame-ancestors": "'none'",
@@ -143,28 +106,17 @@ class SwaggerUI:
         return "; ".join(f"{name} {value}" for name, value in policy.items())
 
 
-class Assets:
-    """The files that the page loads."""
-
-    def __init__(self, files: Traversable) -> None:
-        """Take the folder; only its files are served."""
-        self._files = {each.name: each for each in files.iterdir() if each.is_file() and each.name != PAGE}
-        self._body = lru_cache(maxsize=None)(self._read)
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the files."""
-        return sorted(self._files)
+class Asset:
+    """A file that the page loads."""
 
     def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
-        """Send a file."""
-        self._body(name).send(req, resp, _media_type(name))
-
-    def _read(self, name: str) -> _Body:
-        return _Body.of(self._files[name].read_bytes())
+        """Send it."""
+        resp.set_header("Cache-Control", "no-cache")
+        send_file(req, resp, FOLDER / name, media_type=_TYPES.get(Path(name).suffix, "text/plain; charset=utf-8"))
 
 
-def _media_type(name: str) -> str:
-    known = {".js": "text/javascript", ".css": "text/css", ".png": "image/png", "": "text/plain", ".txt": "text/plain"}
-    kind = known.get(name[name.rfind(".") :] if "." in name else "") or mimetypes.guess_type(name)[0] or "text/plain"
-    return f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+def _send(req: Request, resp: falcon.Response, body: bytes, content_type: str) -> None:
+    """Send a body, or 304 if the client has it."""
+    resp.set_header("Cache-Control", "no-cache")
+    resp.append_header("Vary", "Accept")
+    send_file(req, resp, BytesIO(body), media_type=content_type, etag=hashlib.sha256(body).hexdigest()[:32])

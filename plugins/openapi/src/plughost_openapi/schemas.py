@@ -29,18 +29,12 @@ class _Generator(GenerateJsonSchema):
 
 
 class Schemas:
-    """The schemas of some models.
-
-    Attributes:
-        components: The content of the description's `components.schemas`.
-    """
+    """The schemas of some models. `components` is the content of the description's `components.schemas`."""
 
     def __init__(self, uses: Iterable[Use]) -> None:
-        """Generate the schemas.
+        """Generate the schemas of models that are read (`validation`) or sent (`serialization`).
 
-        Args:
-            uses: Each model, and whether it is read (`validation`) or sent (`serialization`). A model that pydantic
-                can't describe gets the empty schema, which allows any value.
+        A model that pydantic can't describe gets the empty schema, which allows any value.
         """
         adapters = {use: adapter for use in dict.fromkeys(uses) if (adapter := _adapter(*use)) is not None}
         keys = {use: number for number, use in enumerate(adapters)}

@@ -49,21 +49,17 @@ class About(BaseModel):
         None, description="Purpose of the API, in CommonMark", examples=["Products and orders."]
     )
     terms_of_service: str | None = Field(
-        None, description="URL of the terms of service", examples=["https://api.example.org/terms"]
+        None,
+        serialization_alias="termsOfService",
+        description="URL of the terms of service",
+        examples=["https://api.example.org/terms"],
     )
     contact: Contact = Contact()
     license: License = License()
 
     def info(self) -> dict[str, Any]:
         """Return the members of the Info Object that are set."""
-        given = {
-            "title": self.title,
-            "description": self.description,
-            "termsOfService": self.terms_of_service,
-            "contact": self.contact.model_dump(exclude_none=True),
-            "license": self.license.model_dump(exclude_none=True),
-        }
-        return {key: value for key, value in given.items() if value}
+        return {key: value for key, value in self.model_dump(by_alias=True, exclude_none=True).items() if value}
 
 
 class Settings(BaseModel):
@@ -89,11 +85,7 @@ class Settings(BaseModel):
         return self
 
     def serves_description(self, *, dev: bool) -> bool:
-        """Whether `/q/openapi` is served.
-
-        Args:
-            dev: Whether the host runs with `--dev`, here and below.
-        """
+        """Whether `/q/openapi` is served. `dev` is whether the host runs with `--dev`."""
         return (dev or bool(self.swagger_ui)) if self.enabled is None else self.enabled
 
     def serves_swagger_ui(self, *, dev: bool) -> bool:

@@ -22,14 +22,9 @@ SUFFIXES: Final = (".publish.attestation", ".provenance")
 
 
 def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) -> None:
-    """Verify the attestations next to a file.
+    """Verify the attestations next to a file without a network, by the trust root that sigstore has or has cached.
 
-    The trust root is the one that the installed sigstore contains or has cached; no network is used.
-
-    Args:
-        file: The file.
-        builders: The allowed publishers; any if it is empty.
-        required: Whether to refuse a file without attestations.
+    `builders` are the allowed publishers; any if it is empty.
 
     Raises:
         CommandError: An attestation is required and missing, is invalid, or is from another publisher.
@@ -47,13 +42,16 @@ def verify_attestations(file: Path, builders: Sequence[str], *, required: bool) 
         advice = "pip install 'plughost-packages[attestations]'"
         raise CommandError(f"Attestations can't be verified ({error}). Install the verifier: {advice}") from None
     logging.getLogger("sigstore").setLevel(logging.ERROR)  # it would warn about each offline verification
+    identities = [_publisher(library, each) for each in builders]
+    if not builders:
+        identities = [import_module("sigstore.verify.policy").UnsafeNoOp()]
     try:
         distribution = library.Distribution.from_file(file)
         found = [each for path in beside for each in _attestations(library, path)]
         if not found:
             raise CommandError(f"{beside[0].name} contains no attestation.")
         for attestation in found:
-            _verify(library, attestation, distribution, builders)
+            _verify(library, attestation, distribution, identities)
     except (library.AttestationError, ValueError) as error:
         raise CommandError(f"The attestation of {file.name} is not valid: {error}") from None
 
@@ -67,11 +65,7 @@ def _attestations(library: Any, path: Path) -> Iterator[Any]:
             yield from bundle.attestations
 
 
-def _verify(library: Any, attestation: Any, distribution: Any, builders: Sequence[str]) -> None:
-    identities = [_publisher(library, each) for each in builders]
-    if not builders:
-        identities = [import_module("sigstore.verify.policy").UnsafeNoOp()]
-    failure: Exception | None = None
+def _verify(library: Any, attestation: Any, distribution: Any, identities: Sequence[Any]) -> None:
     for identity in identities:
         try:
             attestation.verify(identity, distribution, offline=True)
@@ -79,7 +73,6 @@ def _verify(library: Any, attestation: Any, distribution: Any, builders: Sequenc
             failure = error
         else:
             return
-    assert failure is not None, "at least one identity failed"
     raise failure
 
 

@@ -21,24 +21,13 @@ _ARCHIVES: Final = frozenset({".whl", ".gz", ".bz2", ".xz", ".zip"})  # the file
 
 
 def bundle(entries: Sequence[Locked], folder: Path, where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Path]:
-    """Make a bundle, completely or not at all.
+    """Make a bundle in a missing or empty folder, completely or not at all. Return its wheels.
 
     Distributions without a wheel are built. The bundle's lock file has the hashes of its own wheels.
 
-    Args:
-        entries: The locked set.
-        folder: The folder to make; it is missing or empty.
-        where: pip's options for indexes and folders.
-        wheels: The folder with wheels of replaced distributions, which is searched, too.
-        tell: Called with each line that pip prints.
-
-    Returns:
-        The wheels.
-
     Raises:
-        CommandError: The folder is not empty, or a distribution is not available with a locked hash.
+        CommandError: The folder can't be made, or a distribution is not available with a locked hash.
     """
-    refuse_filled(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as parent:
@@ -84,11 +73,7 @@ def _is_named(file: str, entry: Locked) -> bool:
 
 
 def refuse_filled(folder: Path) -> None:
-    """Refuse a folder that is not empty.
-
-    Raises:
-        CommandError: It is not a folder, or not empty.
-    """
+    """Refuse a folder that is not empty."""
     if folder.exists() and (not folder.is_dir() or any(os.scandir(folder))):
         raise CommandError(f"{folder} already exists: choose another name, or move it away.")
 
@@ -116,10 +101,7 @@ def _fetch(entries: Sequence[Locked], folder: Path, where: Sequence[str], tell: 
     with tempfile.TemporaryDirectory(prefix="plughost-") as temporary:
         lock = Path(temporary, LOCK_NAME)
         write_lock(lock, entries)
-        pip.run(
-            ["wheel", "--no-deps", "--require-hashes", "-r", str(lock), "--wheel-dir", str(folder), *where],
-            tell,
-        )
+        pip.run(["wheel", "--no-deps", "--require-hashes", "-r", str(lock), "--wheel-dir", str(folder), *where], tell)
 
 
 def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
@@ -128,9 +110,6 @@ def _with_own_hashes(entries: Sequence[Locked], folder: Path) -> list[Locked]:
     for wheel in sorted(folder.glob("*.whl")):
         name, version, _, _ = parse_wheel_filename(wheel.name)
         found[str(name)] = (str(version), hash_of(wheel))
-    missing = [entry.name for entry in entries if entry.name not in found]
-    if missing:
-        raise CommandError(f"pip made no wheel of {', '.join(missing)}.")
     return [
         replace(
             entry, version=entry.version or found[entry.name][0], url=None, file=None, hashes=(found[entry.name][1],)

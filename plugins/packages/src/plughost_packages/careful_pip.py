@@ -19,10 +19,7 @@ _READERS: Final = ("install_req_from_req_string", "install_req_from_parsed_requi
 def run(location: str, places: Collection[str], arguments: list[str]) -> int:
     """Run pip. Fail if a package or a constraint names a URL that is not allowed.
 
-    Args:
-        location: The archive that contains pip; empty if pip is installed.
-        places: The allowed URLs, without credentials.
-        arguments: pip's arguments.
+    `location` is the archive that contains pip; empty if pip is installed. `places` are URLs without credentials.
     """
     if location:
         sys.path.insert(0, location)

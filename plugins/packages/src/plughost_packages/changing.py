@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plughost import CommandError, Environment
+from plughost import CommandError, Environment, NotRunning
 from plughost_packages import pip
 from plughost_packages.keeping import keeping
-from plughost_packages.planning import Allowed, Change, Plan, refuse_not_allowed
-from plughost_packages.repacking import repack
+from plughost_packages.planning import Change, Plan, refuse_not_allowed
+from plughost_packages.repacking import repack, wheels_of
 
 if TYPE_CHECKING:
-    from plughost import InstalledDistribution, ReloadReport
+    from plughost import InstalledDistribution, PluginContext, ReloadReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +38,6 @@ class Outcome:
         """Whether the change was made, and the running host serves all of it."""
         return not self.undone and (self.reload is None or self.reload.ok)
 
-    @property
-    def word(self) -> str:
-        """The outcome in the audit trail: `ok`, `failed`, or `undone`."""
-        return "undone" if self.undone else "ok" if self.ok else "failed"
-
     def as_plain(self) -> dict[str, Any]:
         """Return the outcome as JSON types."""
         report = None if self.reload is None else self.reload.as_plain()
@@ -49,57 +45,78 @@ class Outcome:
 
 
 def carry_out(
+    context: PluginContext[Any],
     plan: Plan,
-    wheels: Path,
     tell: pip.Tell,
     *,
-    take_up: Callable[[], ReloadReport | None],
-    allowed: Allowed = lambda *_: None,
-    keep: bool = False,
+    accept: Collection[str] | None,
+    keep: bool,
     afterwards: Callable[[], None] | None = None,
 ) -> Outcome:
     """Carry out a plan. If it fails half-way, or the host can't serve with it, undo everything.
 
     Args:
+        context: The plugin's context.
         plan: The plan.
-        wheels: The folder for wheels of replaced or removed distributions.
         tell: Called with each line that pip prints.
-        take_up: Reloads the running host and returns its report, or None if none runs.
-        allowed: Returns why a distribution may not be installed.
+        accept: The plugins that the running host may block; None not to reload it.
         keep: Keep the change even if the running host refuses it.
         afterwards: Called after the reload; if it raises, everything is undone, too.
 
     Raises:
         CommandError: The plan failed; nothing has changed.
     """
-    with keeping({change.key for change in plan.changes}) as kept:
+    with _audited(context, plan) as event, keeping({change.key for change in plan.changes}) as put_back:
         installed = Environment().installed
         folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
                 tell(f"Saving {change.distribution} {change.before}")
-                repack(installed[change.key], wheels)
+                repack(installed[change.key], wheels_of(context))
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
         # Python read the `.pth` files at its start, and the folders that they named may still contain metadata.
         sys.path[:] = [each for each in sys.path if each not in folders]
         environment = Environment()
         _refuse_without_effect(plan, environment)
-        refuse_not_allowed(plan.changes, environment, allowed)
+        refuse_not_allowed(context, ((each.distribution, each.after) for each in plan.changes), environment)
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
-        report = take_up()
+        report = _reload(context, accept)
         if report is not None and report.problems and not keep:
-            kept.put_back()
+            put_back()
+            event["outcome"] = "undone"
             return Outcome(changes=plan.changes, undone=True, reload=report)
         if afterwards is not None:
             try:
                 afterwards()
             except BaseException:
-                kept.put_back()
-                take_up()
+                put_back()
+                _reload(context, accept)
                 raise
-    return Outcome(changes=plan.changes, reload=report)
+        outcome = Outcome(changes=plan.changes, reload=report)
+        event["outcome"] = "ok" if outcome.ok else "failed"
+        return outcome
+
+
+@contextmanager
+def _audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]:
+    """Write an audit event for each kind of change in a plan when the block ends, with the `outcome` that it sets."""
+    event = {"outcome": "failed"}
+    try:
+        yield event
+    finally:
+        for verb in sorted({change.verb for change in plan.changes}):
+            target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
+            context.audit(verb, event["outcome"], target=target)
+
+
+def _reload(context: PluginContext[Any], accept: Collection[str] | None) -> ReloadReport | None:
+    """Reload the running host, if there is one."""
+    try:
+        return None if accept is None else context.control.reload(accept)
+    except NotRunning:
+        return None
 
 
 def _pth_folders(distribution: InstalledDistribution) -> set[str]:
@@ -124,9 +141,6 @@ def _refuse_without_effect(plan: Plan, environment: Environment) -> None:
     """Refuse an operation that pip reported as a success although the installed version is not the planned one.
 
     pip ignores distributions outside of its environment, and an older one may come first on the path.
-
-    Raises:
-        CommandError: A distribution's version is not the planned one.
     """
     for change in plan.changes:
         now = environment.versions.get(change.key)

@@ -6,9 +6,8 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -16,56 +15,49 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from plughost import CommandError, NotRunning
+from plughost import CommandError
 from plughost_packages.pip import PipError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from plughost import PluginContext, ReloadReport
+    from plughost import PluginContext
     from plughost_packages.changing import Outcome
     from plughost_packages.pip import Tell
     from plughost_packages.planning import Plan
 
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
-EXIT_PROBLEMS: Final = 1
-"""The command did its work, but not every plugin serves."""
-
 _trailing_spaces: Final = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 
-# Options that are passed on to pip: long and short name, and the help.
-_INDEX_OPTIONS = (
-    ("--index-url", "-i", "Package index to search; default: the one in the settings, if any."),
-    ("--extra-index-url", None, "Additional package index; repeatable."),
-    ("--find-links", "-f", "Folder or page with distributions to search; repeatable."),
-    ("--trusted-host", None, "Trust this host without a valid certificate; repeatable."),
-    ("--constraint", "-c", "Constraints file for versions; repeatable."),
-)
-_INDEX_FLAGS = (
-    ("--no-index", "Ignore package indexes, also the one in the settings."),
-    ("--pre", "Include pre-releases."),
-)
+# pip's options that are passed on, with their help.
+_INDEX_OPTIONS: Final[dict[tuple[str, ...], str]] = {
+    ("--index-url", "-i"): "Package index to search; default: the one in the settings, if any.",
+    ("--extra-index-url",): "Additional package index; repeatable.",
+    ("--find-links", "-f"): "Folder or page with distributions to search; repeatable.",
+    ("--trusted-host",): "Trust this host without a valid certificate; repeatable.",
+    ("--constraint", "-c"): "Constraints file for versions; repeatable.",
+    ("--no-index",): "Ignore package indexes, also the one in the settings.",
+    ("--pre",): "Include pre-releases.",
+}
+_FLAGS: Final = ("--no-index", "--pre")
 
 
 def index_options(command: CommandT) -> CommandT:
     """Add pip's options for indexes and folders. The command gets them as `where`, ready for pip."""
-    names = [option.lstrip("-").replace("-", "_") for option, *_ in (*_INDEX_OPTIONS, *_INDEX_FLAGS)]
 
     @functools.wraps(command)
     def collected(*args: Any, **given: Any) -> Any:
         where: list[str] = []
-        for name in names:
-            value = given.pop(name)
-            option = f"--{name.replace('_', '-')}"
+        for option, *_ in _INDEX_OPTIONS:
+            value = given.pop(option.removeprefix("--").replace("-", "_"))
             where += [option] if value is True else [part for each in value or () for part in (option, each)]
         return command(*args, where=where, **given)
 
     wrapped: Callable[..., Any] = collected
-    for flag, text in reversed(_INDEX_FLAGS):
-        wrapped = click.option(flag, is_flag=True, help=text)(wrapped)
-    for option, short, text in reversed(_INDEX_OPTIONS):
-        wrapped = click.option(option, *((short,) if short else ()), multiple=True, help=text)(wrapped)
+    for names, text in reversed(_INDEX_OPTIONS.items()):
+        is_flag = names[0] in _FLAGS
+        wrapped = click.option(*names, is_flag=is_flag, multiple=not is_flag, help=text)(wrapped)
     return wrapped  # type: ignore[return-value] # it takes pip's options instead of `where`
 
 
@@ -80,14 +72,7 @@ def changing_options(command: CommandT) -> CommandT:
     return command
 
 
-def json_option(command: CommandT) -> CommandT:
-    """Add `--json` to a command."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")(command)
-
-
-def wheels_of(context: PluginContext[Any]) -> Path:
-    """Return the folder with wheels of replaced or removed distributions, which can be installed again from there."""
-    return context.host.data_dir / "wheels"
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 @contextmanager
@@ -100,29 +85,8 @@ def readable_errors() -> Iterator[None]:
 
 
 @contextmanager
-def audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]:
-    """Write an audit event for each kind of change in a plan when the block ends.
-
-    Yields:
-        A dictionary whose `outcome` the block sets. It is `failed` if the block raises before that.
-    """
-    event = {"outcome": "failed"}
-    try:
-        yield event
-    finally:
-        for verb in sorted({change.verb for change in plan.changes}):
-            target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
-            context.audit(verb, event["outcome"], target=target)
-
-
-@contextmanager
 def refusals_audited(context: PluginContext[Any], given: Sequence[str]) -> Iterator[None]:
-    """Write an audit event if an installation is refused, or fails, before it has changed anything.
-
-    Args:
-        context: The plugin's context.
-        given: The names that should be installed.
-    """
+    """Write an audit event if the installation of some names is refused, or fails, before it has changed anything."""
     try:
         yield
     except CommandError as error:
@@ -144,20 +108,6 @@ def working(quiet: bool) -> Iterator[Tell]:
         return
     with console(stderr=True).status("Resolving what to change") as status:
         yield lambda line: status.update(Text(line[:100])) if line else None
-
-
-def taking_up(
-    context: PluginContext[Any], no_reload: bool, accept: Collection[str] = ()
-) -> Callable[[], ReloadReport | None]:
-    """Return a function that reloads the running host. The reload may block the plugins in `accept`."""
-
-    def take_up() -> ReloadReport | None:
-        try:
-            return None if no_reload else context.control.reload(accept)
-        except NotRunning:
-            return None
-
-    return take_up
 
 
 def show_plan(plan: Plan, quiet: bool, nothing: str) -> None:
@@ -191,7 +141,7 @@ def finish(outcome: Outcome, as_json: bool, *, dry_run: bool = False) -> None:
     else:
         _show_outcome(outcome)
     if not outcome.ok:
-        raise SystemExit(EXIT_PROBLEMS)
+        raise SystemExit(1)
 
 
 def _show_outcome(outcome: Outcome) -> None:

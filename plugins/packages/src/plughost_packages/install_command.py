@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from plughost import CommandError, Environment
-from plughost_packages.attesting import verify_attestations
 from plughost_packages.bundling import read_bundle
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
-    audited,
     changing_options,
     finish,
     index_options,
@@ -22,8 +20,6 @@ from plughost_packages.commands import (
     readable_errors,
     refusals_audited,
     show_plan,
-    taking_up,
-    wheels_of,
     working,
 )
 from plughost_packages.locking import LOCK_NAME, hash_of, write_lock
@@ -32,7 +28,7 @@ from plughost_packages.places import are_nowhere, places, remember
 from plughost_packages.planning import plan_install, without_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Sequence
 
     from plughost import PluginContext
     from plughost_packages.settings import Settings
@@ -89,49 +85,36 @@ def install(
             if bundle is None:
                 plugins = Environment().owners
                 requirements = [name if as_is else to_requirement(name, plugins) for name in names]
-                sources = places(where, context.settings, context.host.settings_dir)
+                sources = places(context, where)
             else:
                 lock = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="plughost-")), LOCK_NAME)
                 write_lock(lock, read_bundle(bundle))  # a copy: pip gets exactly what was verified
                 requirements = ["-r", str(lock)]
                 sources = ["--no-index", "--find-links", str(bundle.absolute()), "--require-hashes"]
-            options = [*sources, *(["--upgrade"] if upgrade else [])]
-            allowed = context.host.why_not_allowed
-            _ask_to_build(filter(is_source, names), yes=yes)
+            _ask_to_build(list(filter(is_source, names)), yes=yes)
             with working(as_json) as tell:
-                attested = _attestation_check(context.settings)
-                wheels = wheels_of(context)
-                planning = plan_install(requirements, options, wheels, tell, allowed=allowed, attested=attested)
-                plan = stack.enter_context(planning)
+                plan = stack.enter_context(plan_install(context, requirements, sources, tell, upgrade=upgrade))
         if upgrade and not plan.changes and not all(map(is_place, requirements)) and are_nowhere(sources):
             raise CommandError(_NO_SOURCE)
         show_plan(plan, as_json, "Already installed; nothing to install.")
         if dry_run:
             finish(Outcome(changes=plan.changes), as_json, dry_run=True)
             return
-        with audited(context, plan) as event, working(as_json) as tell:
-            take_up = taking_up(context, no_reload)
-            outcome = carry_out(plan, wheels, tell, take_up=take_up, allowed=allowed, keep=keep)
-            event["outcome"] = outcome.word
+        with working(as_json) as tell:
+            outcome = carry_out(context, plan, tell, accept=None if no_reload else (), keep=keep)
     if bundle is None and not outcome.undone:
         remember(where)
     finish(outcome, as_json)
 
 
-def _ask_to_build(sources: Iterable[str], *, yes: bool) -> None:
+def _ask_to_build(sources: Sequence[str], *, yes: bool) -> None:
     """Ask before building sources: their own code must run before their requirements are known."""
-    asked = False
     for source in sources:
-        asked = True
         file = Path(place_of(source))
         digest = hash_of(file) if file.is_file() else "without a hash"
         click.echo(
             f"{without_credentials(place_of(source))} is not a wheel: reading its metadata runs its code.\n  {digest}",
             err=True,
         )
-    if asked and not yes:
+    if sources and not yes:
         click.confirm("Build it?", abort=True, err=True)
-
-
-def _attestation_check(settings: Settings) -> Callable[[Path], None]:
-    return lambda file: verify_attestations(file, settings.attested_by, required=settings.require_attestations)

@@ -8,8 +8,9 @@ import shutil
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,87 +22,58 @@ if TYPE_CHECKING:
 _DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
 
 
-def remove_debris() -> list[str]:
-    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone.
-
-    Returns:
-        The names of the removed files and folders.
-    """
+def _remove_debris() -> None:
+    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone."""
     if sys.prefix == sys.base_prefix:
-        return []
-    paths = sysconfig.get_paths()
-    left = [path for root in {paths["purelib"], paths["platlib"]} for path in Path(root).glob(f"{_DEBRIS}*")]
-    for path in left:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-    return sorted(path.name for path in left)
-
-
-class Kept:
-    """A snapshot: copies of the files of some distributions, and the paths of all other files."""
-
-    def __init__(self, folder: Path, keys: Collection[str]) -> None:
-        """Copy the files.
-
-        Args:
-            folder: The target, an empty folder.
-            keys: Normalised names of the distributions that an operation adds, replaces or removes.
-        """
-        self._keys = frozenset(keys)
-        self._files_before = _list_files()
-        self._copies: dict[Path, Path] = {}
-        environment = Environment()
-        for key in sorted(self._keys & environment.installed.keys()):
-            for path in _installed_paths(environment.installed[key]):
-                if path.is_file():
-                    self._copies[path] = folder / str(len(self._copies))
-                    shutil.copy2(path, self._copies[path])
-
-    def put_back(self) -> None:
-        """Restore the environment: remove files that were added, and copy back those that were changed or removed.
-
-        Distributions that another program installed meanwhile stay.
-
-        Raises:
-            OSError: A file can't be removed or written.
-        """
-        installed = Environment().installed
-        others = {path for key, each in installed.items() if key not in self._keys for path in _installed_paths(each)}
-        added = {path for key in self._keys & installed.keys() for path in _installed_paths(installed[key])}
-        added |= _list_files() - self._files_before - others
-        for path in added - self._copies.keys():
-            path.unlink(missing_ok=True)
-            _remove_empty(path.parent)
-        for path, copy in self._copies.items():
-            if not _is_unchanged(path, copy):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                fresh = path.with_name(f"{path.name}.plughost-restored")
-                shutil.copy2(copy, fresh)
-                fresh.replace(path)  # not in place: a process may use a compiled module
+        return
+    for root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for path in Path(root).glob(f"{_DEBRIS}*"):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @contextmanager
-def keeping(keys: Collection[str]) -> Iterator[Kept]:
-    """Take a snapshot before an operation, and restore it if the block raises.
+def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
+    """Take a snapshot of what an operation adds, replaces or removes. Yield a function that restores it.
 
-    Only one such operation runs in an environment at a time.
-
-    Args:
-        keys: Normalised names of the distributions that are added, replaced or removed.
+    It is also restored if the block raises.
 
     Raises:
-        CommandError: Another operation is running.
+        CommandError: Another operation is running: only one runs in an environment at a time.
     """
     with _lock_environment(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
-        remove_debris()
-        kept = Kept(Path(folder), keys)
+        _remove_debris()
+        before, installed = _list_files(), Environment().installed
+        files = [path for key in keys & installed.keys() for path in _installed_paths(installed[key]) if path.is_file()]
+        copies = {path: Path(shutil.copy2(path, Path(folder, str(number)))) for number, path in enumerate(files)}
+        put_back = partial(_put_back, keys, before, copies)
         try:
-            yield kept
+            yield put_back
         except BaseException:
-            kept.put_back()
+            put_back()
             raise
+
+
+def _put_back(keys: set[str], before: Collection[Path], copies: Mapping[Path, Path]) -> None:
+    """Remove files that were added, and copy back those that were changed or removed.
+
+    Distributions that another program installed meanwhile stay.
+    """
+    installed = Environment().installed
+    others = {path for key, each in installed.items() if key not in keys for path in _installed_paths(each)}
+    added = {path for key in keys & installed.keys() for path in _installed_paths(installed[key])}
+    added |= _list_files().difference(before, others)
+    for path in added - copies.keys():
+        path.unlink(missing_ok=True)
+        _remove_empty(path.parent)
+    for path, copy in copies.items():
+        if not _is_unchanged(path, copy):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = path.with_name(f"{path.name}.plughost-restored")
+            shutil.copy2(copy, fresh)
+            fresh.replace(path)  # not in place: a process may use a compiled module
 
 
 @contextmanager

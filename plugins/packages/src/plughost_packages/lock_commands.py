@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.filesize import decimal
 
-from plughost import CommandError, Environment
+from plughost import Environment
 from plughost_packages.bundling import bundle, refuse_filled
 from plughost_packages.commands import (
-    EXIT_PROBLEMS,
     index_options,
     json_option,
     print_json,
     print_table,
     readable_errors,
-    wheels_of,
     working,
 )
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost_packages.places import places, remembered
+from plughost_packages.planning import refuse_not_allowed
+from plughost_packages.repacking import wheels_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence, Sized
@@ -66,9 +65,8 @@ def lock_command(
             click.echo("Nothing was written (--dry-run).")
     else:
         with readable_errors(), working(as_json) as tell:
-            where = places([*remembered(), *where], context.settings, context.host.settings_dir)
-            entries = lock(where, wheels_of(context), tell)
-            _refuse_not_allowed(entries, context)
+            entries = lock(places(context, [*remembered(), *where]), wheels_of(context), tell)
+            refuse_not_allowed(context, ((entry.name, entry.version) for entry in entries), Environment())
             write_lock(file, entries)
         _report_made_wheels(entries, wheels_of(context))
         if as_json:
@@ -105,9 +103,9 @@ def bundle_command(
     """
     with readable_errors(), working(as_json) as tell:
         refuse_filled(folder)
-        where = places([*remembered(), *where], context.settings, context.host.settings_dir)
+        where = places(context, [*remembered(), *where])
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
-        _refuse_not_allowed(entries, context)
+        refuse_not_allowed(context, ((entry.name, entry.version) for entry in entries), Environment())
     _report_made_wheels(entries, wheels_of(context))
     if not as_json:
         print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
@@ -125,34 +123,18 @@ def bundle_command(
         click.echo(f"Wrote {folder}: {_pluralize(wheels, 'wheel')}, {size}, and {LOCK_NAME}.")
 
 
-def _refuse_not_allowed(entries: Sequence[Locked], context: PluginContext[Settings]) -> None:
-    """Refuse a set with a version of an installed plugin that the settings don't allow."""
-    plugins = set(Environment().owners.values())
-    for entry in entries:
-        if entry.name in plugins and entry.version is not None:
-            why = context.host.why_not_allowed(entry.name, entry.version)
-            if why is not None:
-                raise CommandError(f"{why}.")
-
-
 def _check(file: Path, *, as_json: bool) -> None:
     with readable_errors():
         found = compare(read_lock(file))
     if as_json:
-        print_json({"ok": not found, "file": str(file), "differences": [asdict(each) for each in found]})
+        print_json({"ok": not found, "file": str(file), "differences": found})
     elif found:
-        print_table(
-            {
-                "distribution": [each.distribution for each in found],
-                "": [each.what for each in found],
-                "locked": [each.locked for each in found],
-                "installed": [each.installed for each in found],
-            }
-        )
+        keys = {"distribution": "distribution", "": "what", "locked": "locked", "installed": "installed"}
+        print_table({heading: [each[key] for each in found] for heading, key in keys.items()})
     else:
         click.echo(f"The installed distributions match {file}.")
     if found:
-        raise SystemExit(EXIT_PROBLEMS)
+        raise SystemExit(1)
 
 
 def _report_made_wheels(entries: Sequence[Locked], wheels: Path) -> None:

@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages import pip
-from plughost_packages.environment import HOST
+from plughost_packages.names import HOST
 from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
@@ -59,23 +59,6 @@ class Locked:
         return f"{self.name} @ {self.url}" if self.url is not None else f"{self.name}=={self.version}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """A difference between the installed and the locked set.
-
-    Attributes:
-        distribution: Its normalised name.
-        what: `missing`, `extra` or `other version`.
-        locked: The version or URL in the lock file; None if the file does not name the distribution.
-        installed: The installed version; None if it is not installed.
-    """
-
-    distribution: str
-    what: str
-    locked: str | None
-    installed: str | None
-
-
 def members(environment: Environment) -> list[str]:
     """Return the normalised names of the set: the host, the plugins, and all that they require.
 
@@ -89,11 +72,8 @@ def members(environment: Environment) -> list[str]:
 def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
     """Return the locked set, with the hash of the file that each distribution is installed from on this platform.
 
-    Args:
-        where: pip's options for indexes and folders.
-        wheels: The folder with wheels of replaced distributions. A wheel is added for each distribution that was built
-            from a folder or a repository, or that pip does not find.
-        tell: Called with each line that pip prints.
+    A wheel is added to `wheels`, the folder with those of replaced distributions, for each distribution that was built
+    from a folder or a repository, or that pip does not find.
 
     Raises:
         CommandError: A distribution is installed in place, or pip does not find it.
@@ -189,28 +169,23 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
         raise CommandError(f"The lock file {file} can't be written: {error.strerror}.") from None
 
 
-def compare(entries: Iterable[Locked]) -> list[Difference]:
-    """Compare the installed set with a locked one, without pip or a network.
+def compare(entries: Iterable[Locked]) -> list[dict[str, str | None]]:
+    """Return the differences between the installed and a locked set, without pip or a network.
 
-    Args:
-        entries: The locked set.
+    Returns:
+        For each, `distribution`, `what` (`missing`, `extra` or `other version`), and the `locked` and the `installed`
+        version, or None.
     """
     environment = Environment()
     locked = {entry.name: entry for entry in entries}
-    versions = environment.versions
     found = []
-    for key, entry in locked.items():
-        wanted = entry.version or str(entry.url)
-        if key not in versions:
-            found.append(Difference(distribution=key, what="missing", locked=wanted, installed=None))
-        elif not _matches(entry, environment.installed[key]):
-            found.append(Difference(distribution=key, what="other version", locked=wanted, installed=versions[key]))
-    found += [
-        Difference(distribution=key, what="extra", locked=None, installed=versions[key])
-        for key in members(environment)
-        if key not in locked
-    ]
-    return sorted(found, key=lambda difference: difference.distribution)
+    for key in sorted({*locked, *members(environment)}):
+        entry, version = locked.get(key), environment.versions.get(key)
+        if entry is None or version is None or not _matches(entry, environment.installed[key]):
+            what = "extra" if entry is None else "missing" if version is None else "other version"
+            wanted = None if entry is None else entry.version or entry.url
+            found.append({"distribution": key, "what": what, "locked": wanted, "installed": version})
+    return found
 
 
 def hash_of(file: Path) -> str:
@@ -237,7 +212,8 @@ def _from_archive(key: str, version: str, origin: Mapping[str, Any]) -> Locked |
     if url is None or not re.fullmatch(r"[0-9a-f]{64}", str(known)):
         return None
     if url.startswith("file:"):
-        return Locked(name=key, version=version, hashes=(f"sha256:{known}",), file=_path(url))
+        file = Path(url2pathname(urlsplit(url).path))
+        return Locked(name=key, version=version, hashes=(f"sha256:{known}",), file=file)
     return Locked(name=key, version=None, url=url, hashes=(f"sha256:{known}",))
 
 
@@ -249,10 +225,6 @@ def _from_files(key: str, distribution: InstalledDistribution, wheels: Path) -> 
     return Locked(name=key, version=distribution.version, hashes=(hash_of(wheel),), file=wheel)
 
 
-def _path(url: str) -> Path:
-    return Path(url2pathname(urlsplit(url).path))
-
-
 def _from_index(
     entries: Sequence[Locked], environment: Environment, where: Sequence[str], wheels: Path, tell: pip.Tell
 ) -> list[Locked]:
@@ -262,50 +234,25 @@ def _from_index(
     """
     left = {entry.name: entry for entry in entries}
     made: list[Locked] = []
-    items: list[dict[str, Any]] = []
-    while left and not items:
-        try:
-            items = _report([str(entry) for entry in left.values()], where, tell)
-        except pip.NotFound as error:
-            missing = left.pop(canonicalize_name(error.name), None)
-            wheel = missing and _from_files(missing.name, environment.installed[missing.name], wheels)
-            if not wheel:
-                raise
-            made.append(wheel)
-    found: dict[str, Any] = {canonicalize_name(item["metadata"]["name"]): item["download_info"] for item in items}
-    hashes = {name: hash_told(found[name]) for name in left}
-    unknown = [str(left[name]) for name, known in hashes.items() if known is None]
-    hashes |= _download_hashes(unknown, where, tell)
-    return [*made, *(replace(entry, hashes=(str(hashes[name]),)) for name, entry in left.items())]
-
-
-def _report(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        file = Path(folder, "pins.txt")
-        file.write_text("".join(f"{pin}\n" for pin in pins), encoding="utf-8")
-        return pip.report(["--ignore-installed", "--no-deps", *where, "-r", str(file)], tell)
+        while left:
+            try:
+                pip.run(["download", "--no-deps", "--dest", folder, *where, *map(str, left.values())], tell, places=())
+            except pip.NotFound as error:
+                missing = left.pop(canonicalize_name(error.name), None)
+                wheel = missing and _from_files(missing.name, environment.installed[missing.name], wheels)
+                if not wheel:
+                    raise
+                made.append(wheel)
+            else:
+                break
+        hashes = {_owner(file.name, left): hash_of(file) for file in Path(folder).iterdir()}
+    return [*made, *(replace(entry, hashes=(hashes[name],)) for name, entry in left.items())]
 
 
-def hash_told(origin: Mapping[str, Any]) -> str | None:
-    """Return the hash in pip's report of a file (PEP 610), or that of the file itself if it is local.
-
-    pip before 23.1 reports it only as `hash`, and not for local files.
-    """
-    archive = origin.get("archive_info", {})
-    known = archive.get("hashes", {}).get("sha256") or str(archive.get("hash", "")).removeprefix("sha256=")
-    if re.fullmatch(r"[0-9a-f]{64}", known):
-        return f"sha256:{known}"
-    return hash_of(_path(origin["url"])) if origin["url"].startswith("file:") else None
-
-
-def _download_hashes(pins: Sequence[str], where: Sequence[str], tell: pip.Tell) -> dict[str, str]:
-    """Download files to compute their hashes, by normalised name."""
-    hashes = {}
-    for pin in pins:
-        with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-            pip.run(["download", "--no-deps", "--dest", folder, *where, pin], tell)
-            hashes[pin.partition("==")[0]] = hash_of(next(Path(folder).iterdir()))
-    return hashes
+def _owner(file: str, names: Iterable[str]) -> str:
+    """Return which distribution a file belongs to. File names spell the names of distributions in several ways."""
+    return max((each for each in names if canonicalize_name(file).startswith(f"{each}-")), key=len)
 
 
 def _matches(entry: Locked, distribution: InstalledDistribution) -> bool:

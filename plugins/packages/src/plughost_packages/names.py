@@ -13,10 +13,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from plughost import CommandError
-from plughost_packages.environment import HOST, PREFIX
 
 if TYPE_CHECKING:
     from plughost import Environment
+
+HOST: Final = "plughost"
+PREFIX: Final = f"{HOST}-"
+"""The conventional prefix of the names of plugins' distributions."""
 
 # Suffixes by which pip recognises a file.
 _ARCHIVES: Final = (
@@ -32,14 +35,9 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
     distribution. Any other name gets the prefix: `messages==1.2` means `plughost-messages==1.2`, never whatever
     an index calls `messages`.
 
-    Args:
-        given: What the operator wrote.
-        plugins: Normalised names of the distributions of the installed plugins, by plugin name.
-
     Raises:
         CommandError: It is not a valid requirement.
     """
-    refuse_options(given)
     if is_place(given):
         return given
     try:
@@ -54,11 +52,7 @@ def to_requirement(given: str, plugins: Mapping[str, str]) -> str:
 
 
 def refuse_options(given: str) -> None:
-    """Refuse a name that pip could parse as an option, or that contains options.
-
-    Raises:
-        CommandError: The name is refused.
-    """
+    """Refuse a name that pip could parse as an option, or that contains options."""
     if re.search(r"(^|\s)-", given):
         raise CommandError(f"{given!r} is not a name: it begins with a hyphen, or contains options.")
 
@@ -83,20 +77,10 @@ def is_source(requirement: str) -> bool:
 def to_distributions(given: Collection[str], environment: Environment) -> list[str]:
     """Return the normalised names of installed distributions, given by a plugin's or their own name.
 
-    Args:
-        given: What the operator wrote.
-        environment: What is installed.
-
     Raises:
         CommandError: One is not installed; the message suggests the nearest name.
     """
     return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Return what to append to a message about an unknown name: the nearest known name, or all."""
-    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"there are: {', '.join(sorted(known)) or 'none'}."
 
 
 def _to_distribution(name: str, environment: Environment) -> str:
@@ -105,5 +89,7 @@ def _to_distribution(name: str, environment: Environment) -> str:
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:
             return candidate
-    ours = {*plugins, *(each for each in environment.installed if each.startswith(PREFIX))}
-    raise CommandError(f"{name} is not installed; {nearest(name, ours)}")
+    ours = sorted({*plugins, *(each for each in environment.installed if each.startswith(PREFIX))})
+    close = difflib.get_close_matches(name, ours, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(ours) or 'none'}."
+    raise CommandError(f"{name} is not installed; {hint}")

@@ -38,24 +38,15 @@ class PipError(CommandError):
 
 
 class NotFound(PipError):  # noqa: N818 - reads better in an except clause
-    """pip reached all sources, and none has the distribution.
-
-    Attributes:
-        name: The distribution.
-    """
+    """pip reached all sources, and none has a distribution."""
 
     def __init__(self, message: str, name: str) -> None:
-        """Store the message and the name."""
         super().__init__(message)
         self.name = name
 
 
 def pip_command() -> list[str]:
-    """Return the command that runs pip for this environment: its own pip, else the one bundled with Python.
-
-    Raises:
-        CommandError: pip is missing or too old; the message says what to do.
-    """
+    """Return the command that runs pip for this environment: its own pip, else the one bundled with Python."""
     isolated = [sys.executable, "-P"]  # ignore modules in the current folder
     if importlib.util.find_spec("pip") is not None:
         version = metadata.version("pip")
@@ -130,32 +121,15 @@ def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
 
 def configures(option: str) -> bool:
     """Return whether pip's own configuration, in files or variables, sets an option such as `index-url`."""
-    listed = subprocess.run(  # noqa: S603 - pip, with a fixed command  # nosec B603
-        [*pip_command(), "config", "list"],
-        env={**os.environ, **_QUIET_VARIABLES},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    return re.search(rf"^\S*\.{option}=(?!''$)", listed.stdout, re.MULTILINE) is not None
+    lines: list[str] = []
+    run(["config", "list"], lines.append)
+    return any(re.match(rf"\S*\.{option}=(?!''$)", line) for line in lines)
 
 
 def report(arguments: Sequence[str], tell: Tell, places: Collection[str] = ()) -> list[dict[str, Any]]:
-    """Let pip resolve an installation without doing it.
+    """Let pip resolve an installation without doing it. Return the items of `install` in its report.
 
-    Args:
-        arguments: The arguments of `pip install`.
-        tell: Called with each line that it prints.
-        places: The URLs that packages may name in their requirements.
-
-    Returns:
-        The items of `install` in pip's installation report.
-
-    Raises:
-        PipError: The requirements can't be resolved.
-        CommandError: pip is missing or too old, or a package names another URL.
+    Arguments and errors are as for `run`.
     """
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         file = Path(folder, "report.json")

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost import CommandError
+from plughost import CommandError, write_private
 from plughost_packages.pip import configures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from plughost import PluginContext
     from plughost_packages.settings import Settings
 
 # pip's options that name sources. Its other options choose among versions, and hold for one command only.
 _PLACES: Final = frozenset({"--index-url", "--extra-index-url", "--find-links", "--trusted-host"})
 
 
-def places(given: Sequence[str], settings: Settings, folder: Path) -> list[str]:
+def places(context: PluginContext[Settings], given: Sequence[str]) -> list[str]:
     """Return pip's options for the sources in the command's options, the settings or pip's own configuration only.
-
-    Args:
-        given: pip's options in the command.
-        settings: The plugin's settings.
-        folder: The folder that relative paths in the settings start from.
 
     Raises:
         CommandError: An extra index is named, but no main one.
     """
-    where = list(given)
+    where, settings = list(given), context.settings
     for place in settings.find_links:
-        where += ["--find-links", place if "://" in place else str(folder / place)]
+        where += ["--find-links", place if "://" in place else str(context.host.settings_dir / place)]
     if "--index-url" not in where and "--no-index" not in where:
         if settings.index_url is not None:
             where += ["--index-url", settings.index_url.get_secret_value()]
@@ -52,23 +47,14 @@ def are_nowhere(places: Sequence[str]) -> bool:
 
 
 def remember(where: Sequence[str]) -> None:
-    """Save the sources of an installation after those of earlier ones.
-
-    The file may contain passwords of indexes, so only its owner can read it.
-
-    Args:
-        where: pip's options.
-    """
+    """Save the sources of an installation after those of earlier ones. They may contain passwords of indexes."""
     given = [(option, _absolute(value)) for option, value in pairwise(where) if option in _PLACES]
     if not given:
         return
     known = list(zip(*[iter(remembered())] * 2, strict=True))
     pairs = [pair for pair in known if pair not in given] + given
-    file = _file()
     with suppress(OSError):  # another user's environment can't be written; `lock` takes the options, too
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
-            json.dump([word for pair in pairs for word in pair], opened)
+        write_private(_file(), json.dumps([word for pair in pairs for word in pair]).encode())
 
 
 def remembered() -> list[str]:

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit, urlunsplit
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages import pip
+from plughost_packages.attesting import verify_attestations
 from plughost_packages.careful_pip import TOLD
-from plughost_packages.locking import hash_of, hash_told
+from plughost_packages.locking import hash_of
 from plughost_packages.names import place_of
-from plughost_packages.verifying import brings_plugins, verify_wheel
+from plughost_packages.repacking import wheels_of
+from plughost_packages.verifying import verify_wheel
+
+if TYPE_CHECKING:
+    from plughost import PluginContext
+    from plughost_packages.settings import Settings
 
 # A source distribution runs code as soon as pip reads its metadata, before the plan can be shown.
 _WHEELS_ONLY: Final = ("--only-binary", ":all:")
-
-Allowed = Callable[[str, str], str | None]
-"""Returns why a version of a distribution may not be installed, or None if it may."""
-
-Attested = Callable[[Path], None]
-"""Raises `CommandError` if a file was not built by an allowed publisher."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,91 +80,94 @@ class Plan:
     unasked: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    """A distribution in pip's installation report."""
+    """A distribution in pip's installation report.
 
-    report: Mapping[str, Any]
+    Attributes:
+        url: Its URL, with the credentials that the operator gave.
+        requirement: The requirement that makes pip install exactly this.
+        is_file: Whether it is a file, not a folder or a repository.
+        is_asked: Whether the operator asked for it, not another distribution.
+    """
+
+    name: str
+    version: str
     url: str
+    requirement: str
+    is_file: bool
+    is_asked: bool
 
     @property
-    def name(self) -> str:
-        return str(self.report["metadata"]["name"])
+    def is_here(self) -> bool:
+        return self.url.startswith("file:")
 
-    @property
-    def version(self) -> str:
-        return str(self.report["metadata"]["version"])
+    def path(self, folder: Path) -> Path:
+        """Return the file's path: on this machine, or in the folder that pip downloads it to."""
+        path = Path(url2pathname(urlsplit(self.url).path))
+        return path if self.is_here else folder / path.name
 
-    @property
-    def source(self) -> Mapping[str, Any]:
-        info: Mapping[str, Any] = self.report["download_info"]
-        return info
 
-    @property
-    def is_file(self) -> bool:
-        return "archive_info" in self.source
-
-    @property
-    def path(self) -> Path | None:
-        """The file, if it is on this machine."""
-        return Path(url2pathname(urlsplit(self.url).path)) if self.is_file and self.url.startswith("file:") else None
-
-    @property
-    def requirement(self) -> str:
-        """The requirement that makes pip install exactly this."""
-        if "vcs_info" in self.source:
-            vcs = self.source["vcs_info"]
-            return f"{self.name} @ {vcs['vcs']}+{self.url}@{vcs['commit_id']}"
-        return f"{self.name} @ {self.url}" if self.report.get("is_direct") else f"{self.name}=={self.version}"
+def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
+    """Read an item of the report. `given` has the URLs that the operator gave, by URL without credentials."""
+    name, version, source = report["metadata"]["name"], report["metadata"]["version"], report["download_info"]
+    url = given.get(source["url"], source["url"])
+    requirement = f"{name}=={version}"
+    if report.get("is_direct"):
+        if not report.get("requested"):  # in case `careful_pip` missed it
+            raise CommandError(f"{TOLD}{name} from {without_credentials(url)}.")
+        vcs = source.get("vcs_info")
+        requirement = f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"
+    is_asked = bool(report.get("requested"))
+    is_file = "archive_info" in source
+    return _Item(name=name, version=version, url=url, requirement=requirement, is_file=is_file, is_asked=is_asked)
 
 
 @contextmanager
 def plan_install(
+    context: PluginContext[Settings],
     requirements: Sequence[str],
-    options: Sequence[str],
-    wheels: Path,
+    where: Sequence[str],
     tell: pip.Tell,
     *,
-    allowed: Allowed,
-    attested: Attested,
+    upgrade: bool,
 ) -> Iterator[Plan]:
-    """Plan an installation. All its wheels are downloaded, and verified against their RECORD.
+    """Plan an installation. All its files are downloaded, and wheels are verified against their RECORD.
+
+    The folder with wheels of replaced or removed distributions is searched only if pip fails without it.
 
     Args:
+        context: The plugin's context.
         requirements: The requirements for pip.
-        options: Further options for pip.
-        wheels: The folder with wheels of replaced or removed distributions, searched only if pip fails without it.
+        where: pip's options for indexes and folders.
         tell: Called with each line that pip prints.
-        allowed: Returns why a distribution may not be installed.
-        attested: Refuses files of publishers that are not allowed.
+        upgrade: Whether to upgrade what is installed to the newest version.
 
     Raises:
         PipError: The requirements can't be resolved.
-        CommandError: A wheel was changed or is not allowed, or a package names a URL that the operator did not.
+        CommandError: A file was changed or is not allowed, or a package names a URL that the operator did not.
     """
-    where = [*_WHEELS_ONLY, *options]
+    wheels = wheels_of(context)
+    where = [*_WHEELS_ONLY, *where]
+    wanted = [*(["--upgrade"] if upgrade else []), *requirements]
     given = {without_credentials(each): each for each in map(place_of, requirements)}
     try:
-        report = pip.report([*where, *requirements], tell, given)
+        report = pip.report([*where, *wanted], tell, given)
     except pip.PipError as error:
         if not any(wheels.glob("*.whl")):
             raise _with_advice(error, where) from None
         where += ["--find-links", str(wheels)]
         try:
-            report = pip.report([*where, *requirements], tell, given)
+            report = pip.report([*where, *wanted], tell, given)
         except pip.PipError:
             raise _with_advice(error, where) from None
-    items = [_Item(each, given.get(each["download_info"]["url"], each["download_info"]["url"])) for each in report]
+    items = [_read_item(each, given) for each in report]
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
-        yield _make_plan(items, _source_options(where), Path(folder), tell, allowed=allowed, attested=attested)
+        yield _make_plan(context, items, where, Path(folder), tell)
 
 
 def plan_uninstall(keys: Collection[str]) -> Plan:
-    """Plan an uninstallation.
-
-    Args:
-        keys: Normalised names of the distributions.
-    """
+    """Plan the removal of distributions, by their normalised names."""
     environment = Environment()
     changes = (
         Change(distribution=environment.name(key), before=environment.versions[key], after=None) for key in sorted(keys)
@@ -170,15 +175,16 @@ def plan_uninstall(keys: Collection[str]) -> Plan:
     return Plan(changes=tuple(changes), calls=(("uninstall", "--yes", *sorted(keys)),))
 
 
-def refuse_not_allowed(changes: Collection[Change], environment: Environment, allowed: Allowed) -> None:
-    """Refuse installed plugins that are not allowed.
-
-    Raises:
-        CommandError: One is not allowed; the message says why.
-    """
-    for change in changes:
-        if change.after is not None and environment.plugins_of(change.key):
-            _refuse(allowed(change.distribution, change.after))
+def refuse_not_allowed(
+    context: PluginContext[Any], versions: Iterable[tuple[str, str | None]], environment: Environment
+) -> None:
+    """Refuse versions of an environment's plugins that the settings don't allow."""
+    for name, version in versions:
+        key = canonicalize_name(name)
+        if version is not None and key in environment.installed and environment.plugins_of(key):
+            why = context.host.why_not_allowed(name, version)
+            if why is not None:
+                raise CommandError(f"{why}.")
 
 
 def without_credentials(url: str) -> str:
@@ -188,42 +194,38 @@ def without_credentials(url: str) -> str:
 
 
 def _make_plan(
-    items: Sequence[_Item],
-    where: Sequence[str],
-    folder: Path,
-    tell: pip.Tell,
-    *,
-    allowed: Allowed,
-    attested: Attested,
+    context: PluginContext[Settings], items: Sequence[_Item], where: Sequence[str], folder: Path, tell: pip.Tell
 ) -> Plan:
-    environment = Environment()
-    versions, shared = environment.versions, environment.shared
-    fetched = _fetch([each for each in items if each.path is None and _is_wheel(each)], folder, where, tell)
-    changes, pins, sources = [], [], []
+    environment, settings = Environment(), context.settings
+    attested = partial(verify_attestations, builders=settings.attested_by, required=settings.require_attestations)
+    elsewhere = [each.requirement for each in items if each.is_file and not each.is_here]
+    if elsewhere:
+        pip.run(["download", "--no-deps", "--dest", str(folder), *where, *elsewhere], tell)
+    changes, pins, sources, files = [], [], [], []
     for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
         key = canonicalize_name(item.name)
-        if item.report.get("is_direct") and not item.report.get("requested"):  # in case `careful_pip` missed it
-            raise CommandError(f"{TOLD}{item.name} from {without_credentials(item.url)}.")
         change = Change(
             distribution=item.name,
-            before=versions.get(key),
+            before=environment.versions.get(key),
             after=item.version,
             source=without_credentials(item.url),
-            needs_restart=key in shared and key in versions,
+            needs_restart=key in environment.shared and key in environment.installed,
         )
         if item.is_file:
-            path = fetched.get(key) or item.path
-            change = _with_file(change, item, path)
-            pins.append(f"{item.requirement} --hash=sha256:{change.sha256}")
-            attested(path or folder / change.file)
-            if path is not None and path.suffix == ".whl":
+            path = item.path(folder)
+            attested(path)
+            if path.suffix == ".whl":
                 verify_wheel(path)
-                if brings_plugins(path):
-                    _refuse(allowed(change.distribution, item.version))
+                files.append(str(path))
+            digest = hash_of(path)
+            change = replace(change, file=path.name, sha256=digest.removeprefix("sha256:"))
+            pins.append(f"{item.requirement} --hash={digest}")
         else:
-            attested(folder / change.distribution)
+            attested(folder / item.name)
             sources.append(item.requirement)
         changes.append(change)
+    brought = Environment(metadata.distributions(path=files))
+    refuse_not_allowed(context, ((each.distribution, each.after) for each in changes), brought)
     calls = []
     exactly = ("install", "--no-deps", "--force-reinstall", *where)
     if pins:
@@ -232,33 +234,8 @@ def _make_plan(
         calls.append((*exactly, "--require-hashes", "-r", str(file)))
     if sources:
         calls.append((*exactly, *sources))
-    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.report.get("requested"))
+    unasked = frozenset(canonicalize_name(each.name) for each in items if not each.is_asked)
     return Plan(changes=tuple(changes), calls=tuple(calls), unasked=unasked)
-
-
-def _with_file(change: Change, item: _Item, path: Path | None) -> Change:
-    stated = hash_told(item.source)
-    if path is not None:
-        actual = hash_of(path)
-        if stated not in {None, actual}:
-            raise CommandError(f"{path.name} has the hash {actual}, but {stated} was announced: it was replaced.")
-        stated = actual
-    if stated is None:
-        raise CommandError(f"The index has no SHA-256 hash of {item.url}, so it can't be installed safely.")
-    file = PurePosixPath(unquote(urlsplit(item.url).path)).name
-    return replace(change, file=file, sha256=stated.removeprefix("sha256:"))
-
-
-def _fetch(items: Sequence[_Item], folder: Path, where: Sequence[str], tell: pip.Tell) -> dict[str, Path]:
-    """Download wheels that are not on this machine. Return them by normalised name."""
-    if not items:
-        return {}
-    pip.run(["download", "--no-deps", "--dest", str(folder), *where, *(each.requirement for each in items)], tell)
-    return {canonicalize_name(wheel.name.split("-")[0]): wheel for wheel in folder.glob("*.whl")}
-
-
-def _is_wheel(item: _Item) -> bool:
-    return item.is_file and urlsplit(item.url).path.endswith(".whl")
 
 
 def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
@@ -272,17 +249,3 @@ def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
     if "No matching distribution" in advice[0]:
         advice.append("Only wheels are used: build one (pip wheel), or name a source distribution by its path.")
     return pip.PipError("\n".join(advice))
-
-
-def _source_options(options: Sequence[str]) -> list[str]:
-    """Return pip's options without those that choose versions, since the versions are fixed now."""
-    left = [each for each in options if each not in {"--upgrade", "--require-hashes"}]
-    while "--constraint" in left:
-        at = left.index("--constraint")
-        del left[at : at + 2]
-    return left
-
-
-def _refuse(why: str | None) -> None:
-    if why is not None:
-        raise CommandError(f"{why}.")

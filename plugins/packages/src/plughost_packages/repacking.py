@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import csv
-import hashlib
 import io
 import os
 import re
@@ -13,16 +11,17 @@ import sysconfig
 import zipfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from packaging.utils import canonicalize_name
 
 from plughost import CommandError
+from plughost_packages.verifying import recorded_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from plughost import InstalledDistribution
+    from plughost import InstalledDistribution, PluginContext
 
 KEPT_VERSIONS: Final = 5
 """How many wheels of a distribution are kept."""
@@ -32,16 +31,17 @@ _INSTALLER_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
-def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
-    """Write a wheel with the files of an installed distribution.
+def wheels_of(context: PluginContext[Any]) -> Path:
+    """Return the folder with wheels of replaced or removed distributions, which can be installed again from there."""
+    return context.host.data_dir / "wheels"
 
-    Args:
-        distribution: The distribution.
-        folder: The target folder, which is made if it is missing.
+
+def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
+    """Write a wheel with the files of an installed distribution to a folder, unless it is there.
 
     Returns:
-        The new or existing wheel. None if no wheel can be made: the distribution is editable, or some of its files are
-        missing or outside of the environment.
+        The wheel. None if no wheel can be made: the distribution is editable, or some of its files are missing or
+        outside of the environment.
 
     Raises:
         CommandError: The wheel can't be written.
@@ -69,7 +69,10 @@ def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
         with suppress(OSError):
             unfinished.unlink()
         raise CommandError(f"The wheel {wheel} can't be written: {error.strerror}.") from None
-    _remove_oldest(folder, canonicalize_name(distribution.metadata["Name"]))
+    key = canonicalize_name(distribution.metadata["Name"])
+    own = [each for each in folder.glob("*.whl") if canonicalize_name(each.name.split("-")[0]) == key]
+    for oldest in sorted(own, key=lambda each: each.stat().st_mtime_ns)[:-KEPT_VERSIONS]:
+        oldest.unlink(missing_ok=True)
     return wheel
 
 
@@ -102,8 +105,7 @@ def _write(file: Path, info: str, content: list[tuple[str, bytes, int]]) -> None
     rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data, mode in content:
-            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-            rows.writerow([name, f"sha256={digest}", len(data)])
+            rows.writerow([name, recorded_hash(data), len(data)])
             archive.writestr(_entry(name, mode), data)
         rows.writerow([f"{info}/RECORD", "", ""])
         archive.writestr(_entry(f"{info}/RECORD", 0o644), record.getvalue())
@@ -114,10 +116,3 @@ def _entry(name: str, mode: int) -> zipfile.ZipInfo:
     entry.external_attr = (mode & 0o777 | 0o100000) << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
-
-
-def _remove_oldest(folder: Path, key: str) -> None:
-    """Remove the oldest wheels of a distribution."""
-    own = [wheel for wheel in folder.glob("*.whl") if canonicalize_name(wheel.name.split("-")[0]) == key]
-    for wheel in sorted(own, key=lambda each: each.stat().st_mtime_ns)[:-KEPT_VERSIONS]:
-        wheel.unlink(missing_ok=True)

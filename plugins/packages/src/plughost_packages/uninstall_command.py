@@ -12,18 +12,14 @@ from plughost import CommandError, Environment
 from plughost.stores import StoreError, place_of, purge, statistics
 from plughost_packages.changing import Outcome, carry_out
 from plughost_packages.commands import (
-    audited,
     changing_options,
     finish,
     json_option,
     print_table,
     readable_errors,
     show_plan,
-    taking_up,
-    wheels_of,
     working,
 )
-from plughost_packages.environment import unused_without
 from plughost_packages.names import to_distributions
 from plughost_packages.planning import plan_uninstall
 
@@ -63,7 +59,7 @@ def uninstall(
     with readable_errors():
         environment = Environment()
         keys = _refuse_required(to_distributions(names, environment), environment, force=force)
-    unused = unused_without(environment, keys)
+    unused = _unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
     plugins = [name for key in keys for name in environment.plugins_of(key)]
@@ -87,12 +83,9 @@ def uninstall(
                     raise CommandError(str(error)) from error
             say(f"Dropped {where}.")
 
-    with readable_errors(), audited(context, plan) as event, working(as_json) as tell:
-        take_up = taking_up(context, no_reload, accept=_blocked(environment, keys))
-        outcome = carry_out(
-            plan, wheels_of(context), tell, take_up=take_up, keep=keep, afterwards=drop_stores if drop else None
-        )
-        event["outcome"] = outcome.word
+    with readable_errors(), working(as_json) as tell:
+        accept = None if no_reload else _blocked(environment, keys)
+        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores if drop else None)
     if stores and not drop:
         say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)
@@ -111,6 +104,16 @@ def _refuse_required(keys: list[str], environment: Environment, *, force: bool) 
         ]
         raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force, which blocks them."]))
     return keys
+
+
+def _unused_without(environment: Environment, keys: Collection[str]) -> list[str]:
+    """Return distributions that were installed only as requirements of some others, and that nothing else requires."""
+    removed = set(keys)
+    candidates = environment.closure(keys) - environment.shared
+    candidates = {key for key in candidates if not environment.installed[key].is_requested}
+    while unused := {key for key in candidates - removed if not environment.dependents({key}).keys() - removed}:
+        removed |= unused
+    return sorted(removed - set(keys))
 
 
 def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:

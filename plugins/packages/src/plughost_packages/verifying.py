@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import configparser
 import csv
 import hashlib
 import zipfile
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_ENTRY_POINT_GROUP: Final = "plughost.plugins"
 _STRONG_HASHES: Final = frozenset({"sha256", "sha384", "sha512"})
 _SIGNATURES: Final = ("RECORD", "RECORD.jws", "RECORD.p7s")  # not listed in RECORD with a hash
 
@@ -28,9 +26,6 @@ def verify_wheel(wheel: Path) -> None:
 
     The wheel format lists each file with its hash in RECORD, but pip doesn't check them. Invalid archives and wrong
     checksums are left to pip, which refuses them.
-
-    Args:
-        wheel: The file.
 
     Raises:
         CommandError: The wheel doesn't match its RECORD; the message names a file.
@@ -46,17 +41,10 @@ def verify_wheel(wheel: Path) -> None:
         )
 
 
-def brings_plugins(wheel: Path) -> bool:
-    """Return whether a wheel contains a plugin. An unreadable wheel counts as one."""
-    config = configparser.ConfigParser(interpolation=None, delimiters=("=",), strict=False)
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
-            for name in names:
-                config.read_string(archive.read(name).decode())
-    except (zipfile.BadZipFile, zlib.error, UnicodeDecodeError, configparser.Error):
-        return True  # pip or the host will decide
-    return config.has_section(_ENTRY_POINT_GROUP)
+def recorded_hash(content: bytes, algorithm: str = "sha256") -> str:
+    """Return the hash of a file as RECORD has it, such as `sha256=...`."""
+    digest = base64.urlsafe_b64encode(hashlib.new(algorithm, content).digest())
+    return f"{algorithm}={digest.rstrip(b'=').decode()}"
 
 
 def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
@@ -83,8 +71,5 @@ def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
 
 
 def _matches(content: bytes, recorded: str) -> bool:
-    algorithm, _, digest = recorded.partition("=")
-    if algorithm not in _STRONG_HASHES:
-        return False
-    actual = hashlib.new(algorithm, content).digest()
-    return base64.urlsafe_b64encode(actual).rstrip(b"=").decode() == digest.rstrip("=")
+    algorithm = recorded.partition("=")[0]
+    return algorithm in _STRONG_HASHES and recorded_hash(content, algorithm) == recorded.rstrip("=")
