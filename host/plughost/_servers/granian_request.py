@@ -95,10 +95,8 @@ class ListenerRequests:
             job.environ[RECEIVED] = perf_counter()
         job.body = job.environ["wsgi.input"] = body
         self.in_flight.add(job)
-        dispatcher = self.dispatcher
-        job.share = dispatcher.share_of(self.application.plugin_of(job.environ))
-        if not dispatcher.run_in_pool(job, job.environ["REQUEST_METHOD"], self.group):
-            dispatcher.run_or_queue(job, self.group)
+        self.dispatcher.assign(job, self.application.plugin_of(job.environ), job.environ["REQUEST_METHOD"])
+        self.dispatcher.run_or_queue(job, self.group)
 
     def refuse_body(self, job: RequestJob, size: int) -> None:
         """Have the application respond that the body is over the limit."""

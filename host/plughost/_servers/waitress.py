@@ -66,10 +66,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         if application.timed:
             request.completed_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
-        dispatcher: Dispatcher = self.task_dispatcher
-        job = ChannelJob(channel, dispatcher.share_of(plugin))
-        if request.error or not dispatcher.run_in_pool(job, request.command):
-            self.submit(job)
+        job = ChannelJob(channel)
+        self.task_dispatcher.assign(job, plugin, request.command)
+        self.submit(job)
 
     def submit(self, job: Job) -> None:
         """Have a job run: by the thread of the loop if that is this one, else by the dispatcher."""
