@@ -110,7 +110,7 @@ class Serving:
         """Swap the apps of open sites. The next request gets the new one."""
         for listener, engine in self.engines.items():
             if listener.site in site_apps:
-                engine.set_body_limit(site_apps[listener.site].body_limit)
+                engine.options.body_limit = site_apps[listener.site].body_limit
         for name, each in site_apps.items():
             self.sites[name].timed = each.timed
             self.sites[name].swap(each.app, each.prefixes)

@@ -211,7 +211,7 @@ class Dispatcher:
 
     def _yield_turn(self, worker: Worker, long: bool) -> None:
         """Let others run if this job is to wait for long, or if jobs wait now for the turn that it has."""
-        if not (long or self._backlog):
+        if worker.job is NO_JOB or not (long or self._backlog):
             return
         with self._lock:
             share = worker.job.share
@@ -248,18 +248,27 @@ class Dispatcher:
                 self._run_jobs(None, group)
 
     def _finish_outside(self, worker: Worker) -> bool:
-        """End a job that ran without the turn; return whether this thread has the turn now."""
-        with self._lock:
-            if self._outside.pop(worker, None) is None:
-                self.processor.bind()  # a slow job leaves the processor
-            share = worker.job.share
-            self._count(worker, None)
-            worker.job = NO_JOB
-            self._admit_queued(share)
-            has_turn = bool(self._backlog) and self._turn.acquire(False)
-            if has_turn:
-                self._active = worker.group
-            return has_turn
+        """End a job that ran without the turn; return whether this thread has the turn now.
+
+        After a blocking job, run those of its plugin that are queued.
+        """
+        while True:
+            with self._lock:
+                if self._outside.pop(worker, None) is None:
+                    self.processor.bind()  # a slow job leaves the processor
+                share, lane = worker.job.share, worker.lane
+                self._count(worker, None)
+                if lane is not share.blocking or not lane.queue or worker.group.is_closed:
+                    worker.job = NO_JOB
+                    self._admit_queued(share)
+                    has_turn = bool(self._backlog) and self._turn.acquire(False)
+                    if has_turn:
+                        self._active = worker.group
+                    return has_turn
+                worker.job = lane.queue.popleft()
+                worker.job.queued_at = 0.0
+                self._begin_outside(worker, lane)
+            _call(worker.job.run)
 
     # The caller has the turn.
 

@@ -12,7 +12,6 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
@@ -57,7 +56,7 @@ class GranianEngine:
         self.port = listener.port
         self._application = application
         self._listener = listener
-        self._options = options
+        self.options = options
         self._tls = tls
         self._dispatcher = dispatcher
         self._serving: tuple[socket.socket, GranianWorker, ListenerRequests] | None = None
@@ -87,10 +86,10 @@ class GranianEngine:
         dispatcher = self._dispatcher
         address = self._listener.address, self.port
         requests = ListenerRequests(
-            self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self._options, address
+            self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self.options, address
         )
         try:
-            worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
+            worker = GranianWorker(listening, self.options, self._tls, _RECEIVERS)
             worker.start(requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
@@ -111,16 +110,10 @@ class GranianEngine:
         self._maintenance = threading.Thread(target=self._maintain, args=(worker, requests), name=name, daemon=True)
         self._maintenance.start()
 
-    def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
-        self._options = replace(self._options, body_limit=limit)
-        if self._serving is not None:
-            self._serving[2].options = self._options
-
     def _maintain(self, worker: GranianWorker, requests: ListenerRequests) -> None:
         """Give up on slow clients, and close idle connections."""
         requests.dispatcher.processor.bind()
-        timeout, interval = self._options.idle_timeout, self._options.eviction_interval
+        timeout, interval = self.options.idle_timeout, self.options.eviction_interval
         checked_at = evicted_at = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, interval)):
             now = time.monotonic()
@@ -132,7 +125,7 @@ class GranianEngine:
                 bodies = sorted(
                     (each for each in waiting if type(each) is RequestBody), key=lambda each: each.started_at
                 )
-                for body in excess_bodies(bodies, self._options.body_memory):
+                for body in excess_bodies(bodies, self.options.body_memory):
                     body.refuse()
                 if requests.to_disconnect:
                     disconnected = {requests.to_disconnect.pop() for _ in range(len(requests.to_disconnect))}
@@ -195,7 +188,7 @@ class GranianEngine:
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
-        limit = self._options.connection_limit
+        limit = self.options.connection_limit
         number = 0
         idle: dict[str, list[float]] = {}
         if files == sys.maxsize and not self._is_at_limit:
@@ -250,7 +243,7 @@ class GranianEngine:
     def _is_accepting(self) -> bool:
         """Return whether granian accepts connections: it is not paused, nor at its limit."""
         is_paused = self._is_paused or self._is_at_limit
-        return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
+        return not is_paused and len(connections.clients(self.port)) < self.options.connection_limit
 
     def _wait_until_quiet(self, requests: ListenerRequests, deadline: float, patience: float) -> None:
         """Wait until all connections are idle, or at least the first requests in flight have been answered.

@@ -35,19 +35,20 @@ _WATCH_LOCK: Final = allocate_lock()  # so that only one thread begins to watch 
 _TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
-class ListenerContext(Protocol):
-    """What a request needs from its listener; see `granian_request.ListenerRequests`."""
+class ListenerState:
+    """The requests of a listener, and what answers them."""
 
-    application: Application
-    dispatcher: Dispatcher
-    group: ThreadGroup
-    options: EngineOptions
-    in_flight: set[RequestJob]
-    waiting: set[Any]
-    is_draining: bool
-
-    def discard_body(self, job: RequestJob) -> None:
-        """Discard what still arrives of a refused body."""
+    def __init__(
+        self, application: Application, dispatcher: Dispatcher, group: ThreadGroup, options: EngineOptions
+    ) -> None:
+        self.application = application
+        self.dispatcher = dispatcher
+        self.group = group  # the threads that receive them
+        self.options = options
+        self.in_flight: set[RequestJob] = set()
+        self.waiting: set[Any] = set()  # requests and bodies that wait for their clients
+        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
+        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
 
 
 class Future(Protocol):
@@ -91,7 +92,7 @@ class Watcher(Protocol):
 class RequestJob(Job):
     """A request on its way through the application."""
 
-    has_unread_body = False  # so that the connection can't be used again
+    discard_body: Callable[[], None] | None = None  # where it is not read; the connection can't be used again then
     body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
@@ -104,19 +105,12 @@ class RequestJob(Job):
     _room: Future | None = None
     _current_pause: Pause | None = None
 
-    def __init__(
-        self, requests: ListenerContext, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]
-    ) -> None:
+    def __init__(self, requests: ListenerState, environ: dict[str, Any], watcher: Watcher, client: Address) -> None:
         self._requests = requests
         self.environ = environ
         self.watcher = watcher
         self.proto = watcher.proto
-        self._client = client
-
-    @property
-    def peer(self) -> Address:
-        """Address and port of the client's connection."""
-        return self._client[0], int(self._client[1])
+        self.peer = client
 
     @property
     def _is_http2(self) -> bool:
@@ -187,9 +181,6 @@ class RequestJob(Job):
                         self._suspend(part)
                         return
                     continue
-                if not self._is_started and self._is_whole(part):
-                    self._finish(part)
-                    return
                 room = self._send_part(part)
                 if room is not None:
                     self._wait_for_room(room)
@@ -200,12 +191,6 @@ class RequestJob(Job):
             self._finish(b"")
         except BaseException as error:  # noqa: BLE001 - see `_call`
             self._fail(error)
-
-    def _is_whole(self, part: bytes) -> bool:
-        is_whole = (b"content-length", str(len(part)).encode()) in self._headers
-        if is_whole and any(self._parts or ()):
-            raise AssertionError("the application wrote more than its Content-Length")
-        return is_whole
 
     def _send_part(self, part: bytes) -> Future | None:
         """Send a part; return a future for room to send more if there is none now.
@@ -224,7 +209,7 @@ class RequestJob(Job):
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.has_unread_body or self._requests.is_draining) and not self._is_http2:
+        if (self.discard_body or self._requests.is_draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._is_started = True
@@ -254,7 +239,7 @@ class RequestJob(Job):
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
         if not self._is_started:
-            send_error(self.proto, self.environ, 500, close=self.has_unread_body or self._requests.is_draining)
+            send_error(self.proto, self.environ, 500, close=bool(self.discard_body) or self._requests.is_draining)
         self._release()
 
     def _release(self) -> None:
@@ -264,12 +249,10 @@ class RequestJob(Job):
             self.body.close()
         if self._disconnect_future is not None:
             self._disconnect_future.cancel()
-        if self.has_unread_body:
-            self._requests.discard_body(self)
-        else:
-            self.watcher.done()
+        (self.discard_body or self.watcher.done)()
         # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
         del self.proto, self.watcher, self.environ
+        self.discard_body = None
 
     # While the application pauses.
 
@@ -294,23 +277,17 @@ class RequestJob(Job):
         return self._room is not None and time.monotonic() > self._blocked_since + self._requests.options.idle_timeout
 
     def _wait_for_room(self, room: Future) -> None:
-        here = [self]
         self._blocked_since = time.monotonic()
         self._room = room
         self._requests.waiting.add(self)
-        room.add_done_callback(lambda _: self._on_room(here))
-        here.clear()
+        room.add_done_callback(self._on_room)
 
-    def _on_room(self, here: list[RequestJob]) -> None:
-        """Continue, in a thread of granian, or in this one if the client was faster."""
-        requests = self._requests
-        requests.waiting.discard(self)
+    def _on_room(self, _: Future) -> None:
+        """Continue, but not here: if the client was faster, this thread is still sending the response."""
+        self._requests.waiting.discard(self)
         self._room = None
         self._blocked_seconds += time.monotonic() - self._blocked_since
-        if here or self._is_client_gone:  # this may be the thread that sends the response, or abandons it
-            requests.dispatcher.submit(self)
-        else:
-            requests.dispatcher.run_or_queue(self, requests.group)
+        self._requests.dispatcher.submit(self)
 
     def check(self, now: float) -> None:
         """Give up if the client reads too slowly. Resume a body whose pause is over."""
@@ -336,7 +313,7 @@ class RequestJob(Job):
         """
         with _WATCH_LOCK:
             watched, self._is_watched = self._is_watched, True
-        if not (watched or self.has_unread_body):
+        if not (watched or self.discard_body):
             self._await_disconnect()
 
     def _await_disconnect(self) -> None:

@@ -16,7 +16,6 @@ import time
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -173,7 +172,7 @@ class WaitressEngine:
         self.port = listener.port
         self._application = application
         self._listener = listener
-        self._options = options
+        self.options = options
         self._server: Server | None = None
         self._dispatcher = dispatcher
         self._threads: list[threading.Thread] = []
@@ -199,12 +198,6 @@ class WaitressEngine:
         ]
         for thread in self._threads:
             thread.start()
-
-    def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
-        self._options = replace(self._options, body_limit=limit)
-        if self._server is not None:
-            self._server.adj.options = self._options
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
@@ -239,7 +232,7 @@ class WaitressEngine:
         return task.resumable_body
 
     def _adjustments(self) -> Any:
-        options = self._options
+        options = self.options
         adjustments = Adjustments(
             host="127.0.0.1",
             port=self.port,
