@@ -17,24 +17,19 @@ import threading
 import time
 from _thread import allocate_lock
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from plughost._api.host import Load
 from plughost._servers.processor import Processor
-from plughost._servers.work import NO_JOB, Backlog, Job, Lane, Share, ThreadGroup, Worker
+from plughost._servers.shares import Shares
+from plughost._servers.work import NO_JOB, Job, Lane, ThreadGroup, Worker
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # between two checks of the watcher: a request that runs at both is slow
-MAX_YIELDED: Final = 16
-"""Jobs of one plugin that wait or compute outside the interpreter without counting against its share."""
-
 _QUEUE_TICKS: Final = 10  # between two checks of the queues and of blocking jobs
 _IDLE_TICKS: Final = 20  # without a request, after which the watcher sleeps until one comes
-_MIN_SHARE: Final = 2
 _TURN_SECONDS: Final = 0.002  # that a thread of an engine runs jobs before it receives again, though more wait
-_MAX_BLOCKING: Final = 10  # jobs of one plugin: one for each connection of its store
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -42,7 +37,7 @@ class _ThisThread(threading.local):
     worker: Worker | None = None
 
 
-class Dispatcher:
+class Dispatcher(Shares):
     """Hands jobs to threads, one after the other as long as none is slow.
 
     Args:
@@ -54,7 +49,6 @@ class Dispatcher:
 
     Attributes:
         processor: The processor that all threads share, if they do.
-        blocking_plugins: The plugins whose requests run without the turn, each with the methods that take it.
     """
 
     def __init__(
@@ -66,17 +60,8 @@ class Dispatcher:
         queue_timeout: float = 10.0,
         one_processor: bool = False,
     ) -> None:
+        super().__init__(threads, share, queue_limit, queue_timeout)
         self.processor: Processor = Processor(shared=one_processor)
-        self.blocking_plugins: Mapping[str, Collection[str]] = {}
-        self._shares: dict[str, Share] = {}
-        self._share_limit = share or max(_MIN_SHARE, threads // 4)
-        self._blocking_limit = share or _MAX_BLOCKING
-        self._max_held = threads
-        self._held = 0  # threads with slow jobs, of all plugins
-        self._queue_limit = queue_limit
-        self._queue_timeout = queue_timeout
-        self._lock = allocate_lock()  # guards all counts
-        self._backlog = Backlog()
         self._turn = allocate_lock()  # held for the active thread, which alone takes jobs from the backlog
         self._own_group = ThreadGroup(sys.maxsize)
         self._own_threads: list[threading.Thread] = []
@@ -84,7 +69,7 @@ class Dispatcher:
         self._active: ThreadGroup | None = None  # of the active thread; None while the turn passes to another
         self._run_count = 0  # jobs begun with the turn so far
         self._current: dict[int, Worker] = {}  # the active thread, by run count. Who removes it may pass the turn on
-        self._outside: dict[Worker, Job] = {}  # what runs without the turn, unless it has been marked as slow
+        self._outside: dict[Worker, Job | None] = {}  # what runs without the turn; None once it is marked as slow
         self._slow_jobs: deque[Job] = deque()  # whose `on_slow` the watcher is to call
         self._this_thread = _ThisThread()
         self._watcher_event = threading.Event()
@@ -118,39 +103,9 @@ class Dispatcher:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
-    def share_of(self, name: str) -> Share:
-        """Return the share of a plugin."""
-        return self._shares.get(name) or self._shares.setdefault(
-            name, Share(name, Lane(self._share_limit), Lane(self._blocking_limit), Lane(MAX_YIELDED))
-        )
-
-    def loads(self) -> Mapping[str, Load]:
-        """Return what each plugin takes of the threads now, by name."""
-        return {
-            name: Load(
-                share.slow.held + share.blocking.held, len(share.slow.queue) + len(share.blocking.queue), share.refused
-            )
-            for name, share in tuple(self._shares.items())
-        }
-
-    def is_contended(self, share: Share) -> bool:
-        """Return whether jobs wait for the turn, or for the threads of this plugin."""
-        return bool(self._backlog or share.slow.queue or share.blocking.queue)
-
-    def assign(self, job: Job, plugin: str, method: str) -> None:
-        """Set what a request counts in: the share of its plugin, and whether it needs the turn."""
-        job.share = self.share_of(plugin)
-        turn_methods = self.blocking_plugins.get(plugin)
-        job.is_blocking = turn_methods is not None and method not in turn_methods
-
-    def enqueue(self, job: Job, group: ThreadGroup) -> None:
-        """Add a job to the backlog; the caller calls `run_or_queue` next."""
-        job.group = group
-        self._backlog.add(job)
-
     def submit(self, job: Job) -> None:
         """Have a job run by a thread of the dispatcher."""
-        self._backlog.add(job)
+        self.backlog.add(job)
         if self._turn.acquire(False):
             with self._lock:
                 self._promote(self._own_group)
@@ -166,12 +121,11 @@ class Dispatcher:
             self._run_blocking(job, group)
             return
         if not self._turn.acquire(False):
-            job.group = group
-            self._backlog.add(job)
+            self.backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
                 self._lock.acquire()
-                if self._active is not group or self._is_next_from_other_group(group):
+                if self._active is not group:
                     self._lock.release()
                 elif self._park(self._worker(group)):
                     self._run_jobs(None, group)
@@ -181,14 +135,9 @@ class Dispatcher:
             self._run_jobs(job_here, group)
             return
         if job_here is not None:
-            self._backlog.add(job_here)
+            self.backlog.add(job_here)
         with self._lock:
             self._promote(self._own_group)
-
-    def _is_next_from_other_group(self, group: ThreadGroup) -> bool:
-        """Return whether another engine received the next job; that one goes on receiving meanwhile."""
-        job = self._backlog.peek()
-        return job is not None and job.group is not group
 
     def park_if_spare(self, group: ThreadGroup) -> bool:
         """Park this thread of an engine if another one of its threads receives; return whether it did."""
@@ -211,20 +160,17 @@ class Dispatcher:
 
     def _yield_turn(self, worker: Worker, long: bool) -> None:
         """Let others run if this job is to wait for long, or if jobs wait now for the turn that it has."""
-        if worker.job is NO_JOB or not (long or self._backlog):
+        if worker.job is NO_JOB or not (long or self.backlog):
             return
         with self._lock:
             share = worker.job.share
-            has_room = share.yielded.held < share.yielded.limit
-            if has_room and self._current.pop(worker.number, None) is not None:
-                self._begin_outside(worker, share.yielded)
-                self._admit_queued(share)  # if it came from the queue, it doesn't hold the thread that it got
-                self._release_turn(worker.group)
-            elif has_room and long and worker.lane is share.blocking:
-                self._count(worker, share.yielded)
-                self._admit_queued(share)
-                self._serve_backlog(worker.group)
-            if long and worker in self._outside:
+            if share.yielded.held < share.yielded.limit:
+                had_turn = self._current.pop(worker.number, None) is not None
+                if had_turn or (long and worker.lane is share.blocking):
+                    self._begin_outside(worker, share.yielded)
+                    self._admit_queued(share)  # it doesn't hold the thread that it had, or got from the queue
+                    (self._release_turn if had_turn else self._serve_backlog)(worker.group)
+            if long and self._outside.get(worker) is not None:
                 self._mark_slow(worker)
 
     def _run_blocking(self, job: Job, group: ThreadGroup) -> None:
@@ -254,14 +200,14 @@ class Dispatcher:
         """
         while True:
             with self._lock:
-                if self._outside.pop(worker, None) is None:
+                if self._outside.pop(worker) is None:
                     self.processor.bind()  # a slow job leaves the processor
                 share, lane = worker.job.share, worker.lane
                 self._count(worker, None)
                 if lane is not share.blocking or not lane.queue or worker.group.is_closed:
                     worker.job = NO_JOB
                     self._admit_queued(share)
-                    has_turn = bool(self._backlog) and self._turn.acquire(False)
+                    has_turn = bool(self.backlog) and self._turn.acquire(False)
                     if has_turn:
                         self._active = worker.group
                     return has_turn
@@ -297,7 +243,7 @@ class Dispatcher:
             if waited:  # it got its thread from a slow job that ended; pass it on
                 with self._lock:
                     self._admit_queued(share)
-            if group is not self._own_group and time.monotonic() > until and self._backlog:
+            if group is not self._own_group and time.monotonic() > until and self.backlog:
                 with self._lock:
                     self._promote(self._own_group)
                 return
@@ -313,59 +259,15 @@ class Dispatcher:
 
     def _next_job(self, group: ThreadGroup) -> Job | None:
         """Return the next job; None if there is none, and then the turn is released."""
-        while (job := self._backlog.pop()) is None:
+        while (job := self.backlog.pop()) is None:
             self._active = None
             self._turn.release()
-            if not self._backlog or not self._turn.acquire(False):
+            if not self.backlog or not self._turn.acquire(False):
                 return None
             self._active = group
         return job
 
     # The caller holds the lock.
-
-    def _admit(self, job: Job) -> Callable[[], None] | None:
-        """Return a job's function to call, `run` or `refuse`; None if the job was queued in its share."""
-        share = job.share
-        lane = share.blocking if job.is_blocking else share.slow
-        if job.queued_at and not job.has_begun and time.monotonic() - job.queued_at > self._queue_timeout:
-            share.refused += 1
-            return job.refuse
-        if self._has_room(share, lane):
-            job.queued_at = 0.0
-            return job.run
-        if job.queued_at:  # it came before those that are queued
-            lane.queue.appendleft(job)
-            self._admit_queued(share)  # another job has taken its thread
-            return None
-        if not job.has_begun and sum(not each.has_begun for each in lane.queue) >= self._queue_limit:
-            share.refused += 1
-            return job.refuse
-        lane.queue.append(job)
-        job.queued_at = time.monotonic()
-        return None
-
-    def _has_room(self, share: Share, lane: Lane) -> bool:
-        """Return whether a plugin may begin one more job that counts in this lane."""
-        return lane.held == 0 or (lane.held < lane.limit and (lane is share.blocking or self._held < self._max_held))
-
-    def _admit_queued(self, share: Share) -> None:
-        """Move a queued job whose plugin may begin one to the backlog, preferably of this plugin."""
-        for each in (share, *self._shares.values()):
-            for lane in (each.blocking, each.slow):
-                if lane.queue and self._has_room(each, lane):
-                    self._backlog.add(lane.queue.popleft())
-                    return
-
-    def _count(self, worker: Worker, lane: Lane | None) -> None:
-        """Change the lane that a thread's job counts in; None if it has the turn or has ended."""
-        before, worker.lane = worker.lane, lane
-        if before is not None:
-            before.held -= 1
-        if lane is not None:
-            lane.held += 1
-        slow = worker.job.share.slow
-        self._held += (lane is slow) - (before is slow)
-        worker.group.held += (lane is not None) - (before is not None)
 
     def _begin_outside(self, worker: Worker, lane: Lane) -> None:
         """Let a thread's job run without the turn."""
@@ -375,7 +277,7 @@ class Dispatcher:
 
     def _mark_slow(self, worker: Worker) -> None:
         """Let a job without the turn leave the shared processor; record it for `on_slow`."""
-        del self._outside[worker]
+        self._outside[worker] = None
         self.processor.unbind(worker.native_id)
         self._slow_jobs.append(worker.job)
 
@@ -392,7 +294,7 @@ class Dispatcher:
         self._active = None
         if group.parked and group.held >= group.max_held:
             group.parked.pop().lock.release()  # to receive the next request
-        if self._backlog or (group.parked and group is not self._own_group):
+        if self.backlog or (group.parked and group is not self._own_group):
             self._promote(group)
         else:
             self._turn.release()
@@ -400,7 +302,7 @@ class Dispatcher:
 
     def _serve_backlog(self, group: ThreadGroup) -> None:
         """Have the jobs of the backlog run if no thread is active."""
-        if self._backlog and self._turn.acquire(False):
+        if self.backlog and self._turn.acquire(False):
             self._promote(group)
 
     def _promote(self, group: ThreadGroup) -> None:
@@ -460,8 +362,7 @@ class Dispatcher:
         """Check every few milliseconds what runs and what waits, as long as anything does."""
         self.processor.bind()
         last_seen = idle_ticks = ticks = 0
-        has_queued = False
-        outside: dict[Worker, Job] = {}
+        outside: dict[Worker, Job | None] = {}
         while not self._is_closed:
             time.sleep(TICK_SECONDS)
             if last_seen in self._current:
@@ -474,30 +375,18 @@ class Dispatcher:
             if not ticks % _QUEUE_TICKS:
                 with self._lock:
                     for worker, job in outside.items():
-                        if self._outside.get(worker) is job:
+                        if job is not None and self._outside.get(worker) is job:
                             self._mark_slow(worker)
                     outside = self._outside.copy()
-                has_queued = self._expire_queued()
-            idle_ticks = 0 if self._current or has_queued or self._held or self._outside else idle_ticks + 1
+                    self._expire_queued()
+                    self._serve_backlog(self._own_group)
+            idle_ticks = 0 if self._current or self._outside or self.backlog else idle_ticks + 1
             if idle_ticks > _IDLE_TICKS:
                 self._watcher_event.clear()
                 self._is_watcher_asleep = True
-                if not (self._current or self._outside or self._expire_queued() or self._slow_jobs or self._is_closed):
+                if not (self._current or self._outside or self.backlog or self._slow_jobs or self._is_closed):
                     self._watcher_event.wait()
                 idle_ticks = 0
-
-    def _expire_queued(self) -> bool:
-        """Have jobs refused that waited for too long; return whether any still waits."""
-        expired_before = time.monotonic() - self._queue_timeout
-        with self._lock:
-            shares = tuple(self._shares.values())  # another thread may add one
-            queues = [lane.queue for share in shares for lane in (share.slow, share.blocking) if lane.queue]
-            for jobs in queues:
-                for job in [each for each in jobs if each.queued_at < expired_before and not each.has_begun]:
-                    jobs.remove(job)
-                    self._backlog.add(job)
-            self._serve_backlog(self._own_group)
-        return bool(queues)
 
 
 def _call(function: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ import logging
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.responses import FIELD_CACHE, HTTP2_WINDOW, SLICE, encode_field, engine_error, slices
@@ -51,42 +51,17 @@ class ListenerState:
         self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
 
 
-class Future(Protocol):
-    """A future of granian's: for a message, or for room to send more."""
-
-    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
-        """Call a function once it is done, in a thread of granian's pool."""
-
-    def result(self) -> Any:
-        """Return the message."""
-
-    def cancel(self) -> bool:
-        """Stop waiting: the callback is called now."""
-
-
-class HTTPProtocol(Protocol):
-    """The channel to and from the client of one request."""
-
-    def receive(self) -> Future:
-        """Request the next part of the body, or after the last one the message that the client has gone."""
-
-    def send(self, message: Message, /) -> Future | object:
-        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
-
-
-class Watcher(Protocol):
-    """A request, as granian gives it to a scheduler."""
-
-    @property
-    def scope(self) -> dict[str, Any]:
-        """The ASGI scope, and `raw_path`."""
-
-    @property
-    def proto(self) -> HTTPProtocol:
-        """The channel to and from the client."""
-
-    def done(self) -> None:
-        """Release it; a response without its end is cut off, so that no client takes it for complete."""
+# What granian gives, and describes in no types.
+Future = Any
+"""For a message, or for room to send more. `add_done_callback(function)` has a function called in a thread of granian's
+pool, and `result()` returns the message. After `cancel()` the callback is called, and `result` raises."""
+HTTPProtocol = Any
+"""The channel to and from a client. `receive()` returns a future for the next part of the body, and after the last one
+for the message that the client has gone. `send(message)` acts at once; what it returns is a future where four parts
+wait for the client already."""
+Watcher = Any
+"""A request: `scope` is the ASGI scope with `raw_path`, `proto` the channel. `done()` releases it; a response without
+its end is cut off, so that no client takes it for complete."""
 
 
 class RequestJob(Job):
@@ -202,7 +177,7 @@ class RequestJob(Job):
             self._watch_client()
         self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
-        return cast("Future", room) if hasattr(room, "add_done_callback") else None
+        return room if hasattr(room, "add_done_callback") else None
 
     def _send_head(self) -> None:
         if not self._status:

@@ -265,7 +265,7 @@ class WaitressEngine:
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.enqueue(each, group)
+                    dispatcher.backlog.add(each)
                 dispatcher.run_or_queue(first, group)
 
     def _drain(self, server: Server, deadline: float) -> bool:

@@ -39,7 +39,6 @@ class Job:
     is_blocking = False  # whether it doesn't take the turn; cleared once it has begun: the rest of a response does
     has_begun = False  # whether a part has run already: the rest is never refused
     queued_at: float = 0.0  # when it was put in a queue of its share, by `time.monotonic()`; 0 if it is in none
-    group: ThreadGroup | None = None  # of the engine that received it, once it waits for the turn
 
     def run(self) -> None:
         """Run it, or the rest of it."""
@@ -83,13 +82,6 @@ class Backlog:
     def __bool__(self) -> bool:
         """Return whether any job waits."""
         return bool(self._new or self._shares)
-
-    def peek(self) -> Job | None:
-        """Return the job that is probably next, without removing it."""
-        try:
-            return self._shares[0].ready[0] if self._shares else self._new[0]
-        except IndexError:
-            return None
 
     def pop(self) -> Job | None:
         """Remove and return the next job; None if there is none."""
