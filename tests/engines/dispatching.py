@@ -25,8 +25,6 @@ THREADS, SHARE, QUEUE = 8, 2, 3
 class PlainApplication:
     """A WSGI application that belongs to no plugin."""
 
-    timed = False
-
     def __init__(self, application: WSGIApplication) -> None:
         """Wrap it."""
         self._application = application

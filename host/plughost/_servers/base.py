@@ -112,17 +112,11 @@ def is_slow(seconds: float, size: int) -> bool:
 
 
 RECEIVED: Final = "plughost.received"
-"""Environ key of the time at which the request was complete, by `time.perf_counter()`; see `Application.timed`."""
+"""Environ key of the time at which the request was complete, by `time.perf_counter()`."""
 
 
 class Application(Protocol):
-    """What an engine calls: a WSGI application of several plugins.
-
-    Attributes:
-        timed: Whether engines record when a request was complete.
-    """
-
-    timed: bool
+    """What an engine calls: a WSGI application of several plugins."""
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""

@@ -84,8 +84,7 @@ class ListenerRequests(ListenerState):
 
     def answer(self, job: RequestJob, body: IO[bytes]) -> None:
         """Have a complete request answered; this thread may be parked for long meanwhile."""
-        if self.application.timed:
-            job.environ[RECEIVED] = perf_counter()
+        job.environ[RECEIVED] = perf_counter()
         job.body = job.environ["wsgi.input"] = body
         self.in_flight.add(job)
         self.dispatcher.assign(job, self.application.plugin_of(job.environ), job.environ["REQUEST_METHOD"])

@@ -62,8 +62,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def add_task(self, channel: Channel) -> None:
         """Have the next request of a connection run by the dispatcher."""
         request, application = channel.requests[0], self.adj.application
-        if application.timed:
-            request.completed_at = perf_counter()
+        request.completed_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         job = ChannelJob(channel)
         self.task_dispatcher.assign(job, plugin, request.command)

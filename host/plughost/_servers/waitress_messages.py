@@ -38,7 +38,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     """Parses one request. A body over the limit is not read."""
 
     oversized = False  # whether the body was over the limit; then the request is complete, without a body
-    completed_at: float | None = None  # by `time.perf_counter()`, if the application is timed
+    completed_at: float  # by `time.perf_counter()`
     completed: bool
     path = ""
     error: Any
@@ -191,8 +191,7 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
         environ: dict[str, Any] = super().get_environment()
         environ["PATH_INFO"] = self.request.path
         environ[TASK] = self
-        if self.request.completed_at is not None:
-            environ[RECEIVED] = self.request.completed_at
+        environ[RECEIVED] = self.request.completed_at
         return environ
 
     def execute(self) -> None:
