@@ -155,6 +155,28 @@ def test_an_engine_without_a_free_thread_still_answers(
     engine.close()
 
 
+def test_a_thread_receives_beside_blocking_requests_and_a_slow_one(
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
+) -> None:
+    """The slow one had the turn when the others began."""
+    engine = Receivers(dispatcher, 4, alone=False)
+
+    def slow() -> None:
+        for _ in range(4):
+            engine.send(Task(dispatcher, lambda: release.wait(60), "stored"))
+        release.wait(60)
+
+    engine.send(Task(dispatcher, slow, "slow"))
+    wait_until(lambda: dispatcher.loads()["slow"].held == 1)
+    wait_until(partial(_is_load, dispatcher, 4, 0))
+    done = threading.Event()
+    engine.send(Task(dispatcher, done.set, "quick"))
+    received = done.wait(10)
+    release.set()
+    engine.close()
+    assert received
+
+
 def test_a_request_waits_while_no_thread_can_be_started(
     dispatcher: Dispatcher, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:

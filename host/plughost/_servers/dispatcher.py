@@ -116,10 +116,10 @@ class Dispatcher(Shares):
         A blocking job is run at once, or put into its plugin's queue. Return when this thread is to receive the next
         request.
         """
-        job_here: Job | None = job
         if job.is_blocking:
             self._run_blocking(job, group)
             return
+        job_here: Job | None = job
         if not self._turn.acquire(False):
             self.backlog.add(job)
             job_here = None
@@ -177,7 +177,7 @@ class Dispatcher(Shares):
         """Run a blocking job, or put it into its plugin's queue."""
         worker = self._worker(group)
         with self._lock:
-            has_thread = group.held < group.max_held
+            has_thread = group.held + 1 < group.max_held  # the active thread may be held next
             function = self._admit(job) if has_thread else None
             if function is not None:
                 worker.job = job
@@ -207,6 +207,8 @@ class Dispatcher(Shares):
                 if lane is not share.blocking or not lane.queue or worker.group.is_closed:
                     worker.job = NO_JOB
                     self._admit_queued(share)
+                    if worker.group.is_closed:
+                        self._serve_backlog(self._own_group)
                     has_turn = bool(self.backlog) and self._turn.acquire(False)
                     if has_turn:
                         self._active = worker.group
@@ -227,6 +229,7 @@ class Dispatcher(Shares):
             function = self._begin(worker, job) if self._held or waited or job.is_blocking else job.run
             job = None
             if function is None:
+                worker.job = NO_JOB
                 continue
             if worker.lane is None:
                 self._run_count = worker.number = self._run_count + 1

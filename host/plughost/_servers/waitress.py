@@ -1,8 +1,8 @@
 """The engine for plain HTTP/1.1 in pure Python: waitress, with requests run by the dispatcher's threads.
 
 waitress's own loop does the I/O, `Parser` parses a request, and waitress's own channel and task write the response. The
-dispatcher calls `ChannelJob.run` in the thread of the loop, or in the blocking pool. When a request takes long, another
-thread takes over the loop. Changed here: refused bodies, connections that stay open, and the drain.
+dispatcher calls `ChannelJob.run` in the thread of the loop. When a request takes long or may block, another thread
+takes over the loop. Changed here: refused bodies, connections that stay open, and the drain.
 """
 
 from __future__ import annotations
