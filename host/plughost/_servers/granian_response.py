@@ -252,17 +252,23 @@ class RequestJob(Job):
         return self._room is not None and time.monotonic() > self._blocked_since + self._requests.options.idle_timeout
 
     def _wait_for_room(self, room: Future) -> None:
+        here = [self]
         self._blocked_since = time.monotonic()
         self._room = room
         self._requests.waiting.add(self)
-        room.add_done_callback(self._on_room)
+        room.add_done_callback(lambda _: self._on_room(here))
+        here.clear()
 
-    def _on_room(self, _: Future) -> None:
-        """Continue, but not here: if the client was faster, this thread is still sending the response."""
-        self._requests.waiting.discard(self)
+    def _on_room(self, here: list[RequestJob]) -> None:
+        """Continue, in a thread of granian, or in this one if the client was faster."""
+        requests = self._requests
+        requests.waiting.discard(self)
         self._room = None
         self._blocked_seconds += time.monotonic() - self._blocked_since
-        self._requests.dispatcher.submit(self)
+        if here or self._is_client_gone:  # this may be the thread that sends the response, or abandons it
+            requests.dispatcher.submit(self)
+        else:
+            requests.dispatcher.run_or_queue(self, requests.group)
 
     def check(self, now: float) -> None:
         """Give up if the client reads too slowly. Resume a body whose pause is over."""
