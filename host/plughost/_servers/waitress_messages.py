@@ -40,6 +40,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     oversized = False  # whether the body was over the limit; then the request is complete, without a body
     completed_at: float  # by `time.perf_counter()`
     completed: bool
+    command = ""  # the method
     path = ""
     error: Any
     headers: dict[str, str]
@@ -243,4 +244,4 @@ class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
         self.response_headers.extend(headers)
         self.set_close_on_finish()
         self.content_length = len(body)
-        self.write(b"" if getattr(asked, "command", "") == "HEAD" else body)
+        self.write(b"" if asked.command == "HEAD" else body)
