@@ -194,28 +194,27 @@ class Dispatcher(Shares):
                 self._run_jobs(None, group)
 
     def _finish_outside(self, worker: Worker) -> bool:
-        """End a job that ran without the turn; return whether this thread has the turn now.
-
-        After a blocking job, run those of its plugin that are queued.
-        """
+        """End a job without the turn, and run queued blocking ones; return whether this thread has the turn now."""
         while True:
             with self._lock:
                 if self._outside.pop(worker) is None:
                     self.processor.bind()  # a slow job leaves the processor
                 share, lane = worker.job.share, worker.lane
                 self._count(worker, None)
-                if lane is not share.blocking or not lane.queue or worker.group.is_closed:
+                may_follow = lane is share.blocking and not worker.group.is_closed
+                if not may_follow or not share.blocking.queue:
                     worker.job = NO_JOB
-                    self._admit_queued(share)
+                    if not may_follow:
+                        self._admit_queued(share)
                     if worker.group.is_closed:
                         self._serve_backlog(self._own_group)
                     has_turn = bool(self.backlog) and self._turn.acquire(False)
                     if has_turn:
                         self._active = worker.group
                     return has_turn
-                worker.job = lane.queue.popleft()
+                worker.job = share.blocking.queue.popleft()
                 worker.job.queued_at = 0.0
-                self._begin_outside(worker, lane)
+                self._begin_outside(worker, share.blocking)
             _call(worker.job.run)
 
     # The caller has the turn.
