@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from plughost._api.errors import PluginError
 from plughost._plugins.isolation import TookTooLong
-from plughost._plugins.not_installed import file_of
+from plughost._plugins.single_files import file_of
 from plughost._tracebacks import is_host_file
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from plughost._plugins import conflicts, loader, registration
 from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
-from plughost._plugins.not_installed import single_files
 from plughost._plugins.pth_files import PthFiles
+from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
 from plughost._runtime.optional import library_problems

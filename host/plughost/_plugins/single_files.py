@@ -1,4 +1,4 @@
-"""Plugins that are not installed: Python files in the folder `plugins_dir`, for development, and objects of tests."""
+"""Plugins of a single file in the folder `plugins_dir`, for development; and distributions that are only in memory."""
 
 from __future__ import annotations
 
