@@ -173,6 +173,7 @@ class RequestBody:
         self._declared_length = None if self._is_http2 else declared_length
         self._requests = requests
         self._job = job
+        self._environ = job.environ  # which the job gives up when it is answered, perhaps while `client` is asked for
         self._watcher = job.watcher
         self._file: IO[bytes] = BytesIO()
         self._last_received = self.started_at = time.monotonic()
@@ -182,7 +183,7 @@ class RequestBody:
     @property
     def client(self) -> str:
         """The client's address, as a trusted proxy reports it if there is one."""
-        return self._requests.application.client_of(self._job.environ)
+        return self._requests.application.client_of(self._environ)
 
     def wait(self) -> None:
         """Wait for the next part."""
