@@ -43,7 +43,7 @@ class MountedGroup:
     @property
     def largest_body(self) -> int:
         declared = (each.body_limit for route in self.routes.values() for each in route.operations.values())
-        return max(self.fallback.undeclared.body_limit, *declared)
+        return max([self.fallback.undeclared.body_limit, *declared])
 
 
 def mount(
