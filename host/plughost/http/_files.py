@@ -61,17 +61,17 @@ def send_file(
             last_modified = last_modified or datetime.fromtimestamp(status.st_mtime, UTC)
             media_type = media_type or mimetypes.guess_type(source)[0] or ""
         modified = last_modified.astimezone(UTC).replace(microsecond=0) if last_modified is not None else None
-        resp.content_type = media_type or "application/octet-stream"
-        resp.set_header("Accept-Ranges", "bytes")
         if etag:
             resp.etag = etag
         if modified is not None:
             resp.last_modified = modified
+        if _is_current(req, etag, modified):
+            resp.status = falcon.HTTP_304  # without a Content-Type (RFC 9110 15.4.5)
+            return
+        resp.content_type = media_type or "application/octet-stream"
+        resp.set_header("Accept-Ranges", "bytes")
         if download_as:
             resp.downloadable_as = _unsafe.sub("_", download_as)
-        if _is_current(req, etag, modified):
-            resp.status = falcon.HTTP_304
-            return
         size = file.seek(0, os.SEEK_END)
         start, end = _requested_range(req, size, etag, modified)
         if end - start < size:
