@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from _thread import allocate_lock
+from _thread import allocate_lock, get_native_id
 from collections.abc import Callable
 from math import inf
 from time import monotonic
@@ -11,7 +11,19 @@ from typing import Final, Self
 
 
 class _Thread(threading.local):
-    yield_turn: Callable[[bool], None] | None = None  # yields the turn; None in a thread that takes no turns
+    """A dispatcher's state for the current thread.
+
+    Attributes:
+        native_id: The operating system's thread id.
+        has_yielded: Whether the thread yielded its turn during this job.
+        yield_turn: Yields the turn if the thread has it. None in a thread that takes no turns.
+    """
+
+    has_yielded = False
+    yield_turn: Callable[[bool], None] | None = None
+
+    def __init__(self) -> None:
+        self.native_id = get_native_id()
 
 
 this_thread: Final = _Thread()

@@ -25,6 +25,8 @@ THREADS, SHARE, QUEUE = 8, 2, 3
 class PlainApplication:
     """A WSGI application that belongs to no plugin."""
 
+    timed = False
+
     def __init__(self, application: WSGIApplication) -> None:
         """Wrap it."""
         self._application = application
@@ -103,8 +105,8 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            self._dispatcher.assign(job, job.share.plugin, "POST")
-            self._dispatcher.run_or_queue(job, self.group)
+            if not self._dispatcher.run_in_pool(job, "POST", self.group):
+                self._dispatcher.run_or_queue(job, self.group)
 
     def close(self) -> None:
         """End the threads."""

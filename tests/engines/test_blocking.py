@@ -127,7 +127,7 @@ def test_a_request_that_computes_elsewhere_frees_its_place(
         engine.send(Task(dispatcher, done.set, "stored"))
         assert done.wait(20)
         release.set()
-        wait_until(lambda: dispatcher.share_of("stored").yielded.held == 0)
+        wait_until(lambda: dispatcher.share_of("stored").yielded == 0)
 
 
 def test_an_engine_without_a_free_thread_still_answers(
@@ -155,46 +155,21 @@ def test_an_engine_without_a_free_thread_still_answers(
     engine.close()
 
 
-def test_a_thread_receives_beside_blocking_requests_and_a_slow_one(
-    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
+def test_a_request_is_refused_if_no_thread_can_be_started(
+    dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The slow one had the turn when the others began."""
-    engine = Receivers(dispatcher, 4, alone=False)
-
-    def slow() -> None:
-        for _ in range(4):
-            engine.send(Task(dispatcher, lambda: release.wait(60), "stored"))
-        release.wait(60)
-
-    engine.send(Task(dispatcher, slow, "slow"))
-    wait_until(lambda: dispatcher.loads()["slow"].held == 1)
-    wait_until(partial(_is_load, dispatcher, 4, 0))
-    done = threading.Event()
-    engine.send(Task(dispatcher, done.set, "quick"))
-    received = done.wait(10)
-    release.set()
-    engine.close()
-    assert received
-
-
-def test_a_request_waits_while_no_thread_can_be_started(
-    dispatcher: Dispatcher, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If the system allows no more threads, the request holds no place in the pool. It runs once there is a thread."""
+    """If the system allows no more threads, the request holds no place in the pool."""
 
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    done = threading.Event()
-    task = Task(dispatcher, done.set)
-    dispatcher.assign(task, "stored", "POST")
+    task = Task(dispatcher, lambda: None, "stored")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        dispatcher.submit(task)
-        assert dispatcher.loads()["stored"] == (0, 0, 0)
-    submit(dispatcher, lambda: None)
-    assert done.wait(20)
-    wait_until(partial(_is_load, dispatcher, 0, 0))
+        assert not dispatcher.run_in_pool(task, "POST")
+    dispatcher.submit(task)
+    assert task.refused.wait(20)
+    assert dispatcher.loads()["stored"] == (0, 0, 1)
 
 
 def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
@@ -206,7 +181,7 @@ def test_the_queues_of_the_turn_and_of_the_blocking_pool_are_separate(
     engine.send(Task(dispatcher, write.set, "stored"))
     wait_until(partial(_is_load, dispatcher, POOL, 1))
     slow = threading.Event()
-    share = dispatcher.share_of("stored").slow.limit
+    share = dispatcher.share_of("stored").limit
     for number in range(share):
         submit(dispatcher, lambda: slow.wait(20), "stored")
         wait_until(partial(_is_load, dispatcher, POOL + number + 1, 1))

@@ -155,7 +155,7 @@ def test_the_limit_can_be_changed_while_serving(serve: Serve, lane: Lane, counti
     """A new limit applies to the next request."""
     served = serve(counting_app, lane, body_limit=10)
     assert served.client().post("/", content=b"x" * 20).status_code == 413
-    served.engine.options.body_limit = 20
+    served.engine.set_body_limit(20)
     assert served.client().post("/", content=b"x" * 20).status_code == 200
 
 

@@ -357,13 +357,13 @@ def test_sixteen_jobs_of_a_plugin_may_yield_at_once(dispatcher: Dispatcher, wait
         submit(dispatcher, rest, "waits")
         wait_until(lambda: dispatcher.loads()["waits"] == (1, 0, 0))
         release.set()
-        wait_until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded.held == 0)
+        wait_until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
 
 
 def test_a_share_is_a_quarter_of_the_threads_and_at_least_two() -> None:
     """The setting `share` overrides this."""
-    assert [Dispatcher(threads).share_of("any").slow.limit for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
-    assert Dispatcher(16, share=7).share_of("any").slow.limit == 7
+    assert [Dispatcher(threads).share_of("any").limit for threads in (1, 4, 8, 16)] == [2, 2, 2, 4]
+    assert Dispatcher(16, share=7).share_of("any").limit == 7
 
 
 def _is_load(dispatcher: Dispatcher, plugin: str, held: int, waiting: int) -> bool:

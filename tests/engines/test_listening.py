@@ -52,6 +52,25 @@ def test_an_unavailable_address_is_named(http1_lane: Lane, certificate: TLSFiles
         open_with_own_dispatcher(gate, listener(http1_lane, address=address), certificate).start()
 
 
+def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
+    """The message names the engine to set."""
+    with pytest.raises(ListenError, match="granian"):
+        open_with_own_dispatcher(
+            gate,
+            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="waitress"),
+            certificate,
+        )
+
+
+def test_https_needs_a_certificate(gate: Gate) -> None:
+    """Without one, nothing is opened."""
+    with pytest.raises(ListenError, match="certificate"):
+        open_with_own_dispatcher(
+            gate,
+            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
+        )
+
+
 def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:
     """The key is invalid, or a file is missing."""
     broken = tmp_path / "key.pem"

@@ -63,7 +63,7 @@ def test_receivers_receive_while_work_continues(dispatcher: Dispatcher, alone: b
     def again() -> None:
         by.add(threading.current_thread())
         if len(by) == 1:
-            dispatcher.backlog.add(lasting)
+            dispatcher.enqueue(lasting, engine.group)
         else:
             ended.set()
 

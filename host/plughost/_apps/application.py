@@ -57,12 +57,14 @@ class SiteApp:
     Attributes:
         prefixes: Maps a route group's prefix to its fallback.
         body_limit: Largest request body in bytes that any of its groups accepts.
+        timed: Whether engines record when requests arrive.
     """
 
     groups: tuple[MountedGroup, ...]
     app: App
     prefixes: Mapping[str, MountedRoute]
     body_limit: int
+    timed: bool
     view: SiteView
 
 
@@ -84,8 +86,8 @@ def build_site_apps(
     outermost: list[object] = [request_log.access] if settings.host.log.access else []
     if any(entry.declared.observers for entry in registry.active()):
         outermost.append(request_log)
-    is_timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
-    innermost = [request_log.timer] if is_timed else []
+    timed = any(each.timings for entry in registry.active() for each in entry.declared.observers)
+    innermost = [request_log.timer] if timed else []
     authenticator = next((each.authenticator for each in registry.active() if each.authenticator is not None), None)
     sites = {}
     for name in sorted(mounts):
@@ -105,6 +107,7 @@ def build_site_apps(
             app=build_app(
                 groups, components, logger, vary, innermost, allowed_hosts=site.allowed_hosts, dev=dev, audit=audit
             ),
+            timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
             body_limit=max(each.largest_body for each in groups),
             view=SiteView(

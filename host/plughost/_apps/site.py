@@ -71,6 +71,7 @@ class Site:
         name: The site's name.
         secure_port: The port of its HTTPS listener. None if it has none.
         closing: Whether new bodies end at their first pause.
+        timed: Whether engines record when requests arrive.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Site:
         self.name = name
         self.secure_port: int | None = None
         self.closing = False
+        self.timed = False
         self._trusted = tuple(trusted_proxies)
         self._drained = threading.Condition()
         self._current = ServingApp(app, prefixes)

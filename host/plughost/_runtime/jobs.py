@@ -258,7 +258,7 @@ class Jobs:
             if seconds_left is None or seconds_left > 0 or each.run is not None or each.is_stopping:
                 continue
             plugin = each.record.name
-            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).slow.limit - 1):
+            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).limit - 1):
                 yield each
 
     def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:

@@ -80,6 +80,7 @@ class Serving:
         proxies = self._settings.host.trusted_proxies
         for name in new:
             self.sites[name] = Site(name, site_apps[name].app, proxies, site_apps[name].prefixes)
+            self.sites[name].timed = site_apps[name].timed
         if new:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._file_limit = raise_file_limit()
@@ -99,8 +100,9 @@ class Serving:
         """Swap the apps of open sites. The next request gets the new one."""
         for listener, engine in self.engines.items():
             if listener.site in site_apps:
-                engine.options.body_limit = site_apps[listener.site].body_limit
+                engine.set_body_limit(site_apps[listener.site].body_limit)
         for name, each in site_apps.items():
+            self.sites[name].timed = each.timed
             self.sites[name].swap(each.app, each.prefixes)
 
     def drain(self, grace: float, plugins: Collection[str] | None = None) -> Counter[str]:

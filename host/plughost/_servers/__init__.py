@@ -29,8 +29,15 @@ def open_engine(
         options: Limits and time-outs.
         tls: The certificate; needed for https, ignored for http.
         dispatcher: The host's.
+
+    Raises:
+        ListenError: The engine cannot serve the listener.
     """
+    if listener.scheme == "https" and tls is None:
+        raise ListenError(f"Cannot serve {listener}: https needs a certificate.")
     if listener.engine == "waitress":
+        if listener.scheme == "https":
+            raise ListenError(f'Cannot serve {listener}: waitress has no TLS; set engine = "granian" for https.')
         from plughost._servers.waitress import WaitressEngine  # noqa: PLC0415 - only the engine in use is loaded
 
         return WaitressEngine(application, listener, options, dispatcher)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 BodyT = TypeVar("BodyT", bound="IncomingBody")
-Address = tuple[str, str]
+Address = tuple[str, int]
 """IP address and TCP port of a client."""
 
 MEMORY_LIMIT: Final = 512 * 1024
@@ -65,9 +65,9 @@ class TLSFiles:
             context.load_verify_locations(client_ca)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Settings of an engine. Only the body limit changes while it serves.
+    """Settings of an engine.
 
     Attributes:
         connection_limit: Open connections at most; further ones wait in the backlog.
@@ -112,11 +112,17 @@ def is_slow(seconds: float, size: int) -> bool:
 
 
 RECEIVED: Final = "plughost.received"
-"""Environ key of the time at which the request was complete, by `time.perf_counter()`."""
+"""Environ key of the time at which the request was complete, by `time.perf_counter()`; see `Application.timed`."""
 
 
 class Application(Protocol):
-    """What an engine calls: a WSGI application of several plugins."""
+    """What an engine calls: a WSGI application of several plugins.
+
+    Attributes:
+        timed: Whether engines record when a request was complete.
+    """
+
+    timed: bool
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""
@@ -193,8 +199,6 @@ class Engine(Protocol):
     `REQUEST_URI` in the environ is the raw request target.
     """
 
-    options: EngineOptions
-
     @property
     def port(self) -> int:
         """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
@@ -208,6 +212,9 @@ class Engine(Protocol):
         Raises:
             ListenError: The address cannot be had.
         """
+
+    def set_body_limit(self, limit: int) -> None:
+        """Change the largest body that is read from now on."""
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.

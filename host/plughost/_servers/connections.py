@@ -156,7 +156,7 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
             with socket.socket(fileno=os.dup(int(name))) as connection:
                 if connection.family in {socket.AF_INET, socket.AF_INET6} and connection.getsockname()[1] == port:
                     address, client_port = connection.getpeername()[:2]  # raises for the listening socket
-                    yield (address, str(client_port)), connection
+                    yield (address, client_port), connection
 
 
 def clients(port: int) -> frozenset[Address]:

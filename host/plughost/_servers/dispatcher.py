@@ -3,41 +3,34 @@
 One thread is active: it has the turn, and runs one job after the other. The others are parked. When a request has run
 for some milliseconds, a parked thread becomes the active one, and the slow one parks when it is done. Plugins are
 served round-robin, and none holds more than its share of threads with slow requests: further requests wait in the
-plugin's bounded queue, and are refused when it is full.
-
-Plugins with stores wait for a disk or another process most of their time. So their requests, except reads of SQLite,
-run without the turn from the beginning, up to ten of each plugin: their waits overlap, and writes share a commit.
+plugin's bounded queue, and are refused when it is full. Requests of plugins with stores run in the blocking pool
+instead (`BlockingPool`).
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from _thread import allocate_lock
-from collections import deque
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from plughost._servers.processor import Processor
-from plughost._servers.shares import Shares
-from plughost._servers.work import NO_JOB, Job, Lane, ThreadGroup, Worker
+from plughost._servers.blocking import MAX_YIELDED, BlockingPool
+from plughost._servers.work import Backlog, Job, ParkedThread, Share, ThreadGroup
 from plughost._waiting import this_thread
 
 TICK_SECONDS: Final = 0.005  # between two checks of the watcher: a request that runs at both is slow
-_QUEUE_TICKS: Final = 10  # between two checks of the queues and of blocking jobs
+_QUEUE_TICKS: Final = 10  # between two checks of the queues and the blocking pool
 _IDLE_TICKS: Final = 20  # without a request, after which the watcher sleeps until one comes
+_MIN_SHARE: Final = 2
 _TURN_SECONDS: Final = 0.002  # that a thread of an engine runs jobs before it receives again, though more wait
+_MAX_POOL_THREADS: Final = 10  # of one plugin: one for each connection of its store
+_NO_JOB: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-class _ThisThread(threading.local):
-    worker: Worker | None = None
-
-
-class Dispatcher(Shares):
+class Dispatcher(BlockingPool):
     """Hands jobs to threads, one after the other as long as none is slow.
 
     Args:
@@ -46,9 +39,6 @@ class Dispatcher(Shares):
         queue_limit: How many requests of one plugin may wait.
         queue_timeout: Seconds after which a request that waits is refused.
         one_processor: Whether its threads share one processor; see `Processor`.
-
-    Attributes:
-        processor: The processor that all threads share, if they do.
     """
 
     def __init__(
@@ -60,21 +50,20 @@ class Dispatcher(Shares):
         queue_timeout: float = 10.0,
         one_processor: bool = False,
     ) -> None:
-        super().__init__(threads, share, queue_limit, queue_timeout)
-        self.processor: Processor = Processor(shared=one_processor)
+        super().__init__(share or max(_MIN_SHARE, threads // 4), share or _MAX_POOL_THREADS, queue_limit, one_processor)
+        self._max_held = threads
+        self._queue_timeout = queue_timeout
+        self._backlog = Backlog()
         self._turn = allocate_lock()  # held for the active thread, which alone takes jobs from the backlog
-        self._own_group = ThreadGroup(sys.maxsize)
-        self._own_threads: list[threading.Thread] = []
         self._groups = [self._own_group]
         self._active: ThreadGroup | None = None  # of the active thread; None while the turn passes to another
         self._run_count = 0  # jobs begun with the turn so far
-        self._current: dict[int, Worker] = {}  # the active thread, by run count. Who removes it may pass the turn on
-        self._outside: dict[Worker, Job | None] = {}  # what runs without the turn; None once it is marked as slow
-        self._slow_jobs: deque[Job] = deque()  # whose `on_slow` the watcher is to call
-        self._this_thread = _ThisThread()
+        # The job that has the turn, its group and native thread id, by run count. Who removes it may pass the turn on.
+        self._current: dict[int, tuple[Job, ThreadGroup, int]] = {}
+        self._bound_yield_turn = self.yield_turn  # one object, since it is compared by identity
+        self._held = 0
         self._watcher_event = threading.Event()
         self._watcher: threading.Thread | None = None
-        self._is_watcher_asleep = True
         self._is_closed = False
 
     def add_group(self, threads: int) -> ThreadGroup:
@@ -89,23 +78,36 @@ class Dispatcher(Shares):
             group.is_closed = True
             self._groups = [each for each in self._groups if each is not group]
             parked, group.parked = group.parked, []
-        for worker in parked:
-            worker.lock.release()
+        for parked_thread in parked:
+            parked_thread.lock.release()
 
     def close(self, timeout: float) -> bool:
         """End the dispatcher's own threads; return whether all ended within `timeout` seconds."""
         self._is_closed = True
         self._watcher_event.set()
         self.remove_group(self._own_group)
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for parked_thread in idle:
+            parked_thread.lock.release()
         deadline = time.monotonic() + timeout
         threads = [each for each in (*self._own_threads, self._watcher) if each and each.is_alive()]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
+    def is_contended(self, share: Share) -> bool:
+        """Return whether jobs wait for the turn, or for the threads of this plugin."""
+        return bool(self._backlog or share.queue or share.pool_queue)
+
+    def enqueue(self, job: Job, group: ThreadGroup) -> None:
+        """Add a job to the backlog; the caller calls `run_or_queue` next."""
+        job.group = group
+        self._backlog.add(job)
+
     def submit(self, job: Job) -> None:
         """Have a job run by a thread of the dispatcher."""
-        self.backlog.add(job)
+        self._backlog.add(job)
         if self._turn.acquire(False):
             with self._lock:
                 self._promote(self._own_group)
@@ -113,21 +115,18 @@ class Dispatcher(Shares):
     def run_or_queue(self, job: Job, group: ThreadGroup) -> None:
         """Run a job in this thread of an engine if no thread is active, else queue it for the active one.
 
-        A blocking job is run at once, or put into its plugin's queue. Return when this thread is to receive the next
-        request.
+        Return when this thread is to receive the next request.
         """
-        if job.is_blocking:
-            self._run_blocking(job, group)
-            return
         job_here: Job | None = job
         if not self._turn.acquire(False):
-            self.backlog.add(job)
+            job.group = group
+            self._backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
                 self._lock.acquire()
-                if self._active is not group:
+                if self._active is not group or self._is_next_from_other_group(group):
                     self._lock.release()
-                elif self._park(self._worker(group)):
+                elif self._park(group):
                     self._run_jobs(None, group)
                 return
         if group.held < group.max_held:
@@ -135,9 +134,14 @@ class Dispatcher(Shares):
             self._run_jobs(job_here, group)
             return
         if job_here is not None:
-            self.backlog.add(job_here)
+            self._backlog.add(job_here)
         with self._lock:
             self._promote(self._own_group)
+
+    def _is_next_from_other_group(self, group: ThreadGroup) -> bool:
+        """Return whether another engine received the next job; that one goes on receiving meanwhile."""
+        job = self._backlog.peek()
+        return job is not None and job.group is not group
 
     def park_if_spare(self, group: ThreadGroup) -> bool:
         """Park this thread of an engine if another one of its threads receives; return whether it did."""
@@ -145,197 +149,169 @@ class Dispatcher(Shares):
         if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
             self._lock.release()
             return False
-        if self._park(self._worker(group)):
+        if self._park(group):
             self._run_jobs(None, group)
         return True
 
-    def _worker(self, group: ThreadGroup) -> Worker:
-        """Return what is known of this thread; prepare it to run jobs when it comes for the first time."""
-        worker = self._this_thread.worker
-        if worker is None:
-            self._this_thread.worker = worker = Worker(group)
-            this_thread.yield_turn = partial(self._yield_turn, worker)
-            self.processor.bind()
-        return worker
-
-    def _yield_turn(self, worker: Worker, long: bool) -> None:
-        """Let others run if this job is to wait for long, or if jobs wait now for the turn that it has."""
-        if worker.job is NO_JOB or not (long or self.backlog):
-            return
-        with self._lock:
-            share = worker.job.share
-            if share.yielded.held < share.yielded.limit:
-                had_turn = self._current.pop(worker.number, None) is not None
-                if had_turn or (long and worker.lane is share.blocking):
-                    self._begin_outside(worker, share.yielded)
-                    self._admit_queued(share)  # it doesn't hold the thread that it had, or got from the queue
-                    (self._release_turn if had_turn else self._serve_backlog)(worker.group)
-            if long and self._outside.get(worker) is not None:
-                self._mark_slow(worker)
-
-    def _run_blocking(self, job: Job, group: ThreadGroup) -> None:
-        """Run a blocking job, or put it into its plugin's queue."""
-        worker = self._worker(group)
-        with self._lock:
-            has_thread = group.held + 1 < group.max_held  # the active thread may be held next
-            function = self._admit(job) if has_thread else None
-            if function is not None:
-                worker.job = job
-                self._begin_outside(worker, job.share.blocking)
-                if group.parked:
-                    group.parked.pop().lock.release()  # to receive the next request
-        if not has_thread:
-            self.submit(job)
-        elif function is not None:
-            if self._is_watcher_asleep:
-                self._wake_watcher()
-            _call(function)
-            if self._finish_outside(worker):
-                self._run_jobs(None, group)
-
-    def _finish_outside(self, worker: Worker) -> bool:
-        """End a job without the turn, and run queued blocking ones; return whether this thread has the turn now."""
-        while True:
-            with self._lock:
-                if self._outside.pop(worker) is None:
-                    self.processor.bind()  # a slow job leaves the processor
-                share, lane = worker.job.share, worker.lane
-                self._count(worker, None)
-                may_follow = lane is share.blocking and not worker.group.is_closed
-                if not may_follow or not share.blocking.queue:
-                    worker.job = NO_JOB
-                    if not may_follow:
-                        self._admit_queued(share)
-                    if worker.group.is_closed:
-                        self._serve_backlog(self._own_group)
-                    has_turn = bool(self.backlog) and self._turn.acquire(False)
-                    if has_turn:
-                        self._active = worker.group
-                    return has_turn
-                worker.job = share.blocking.queue.popleft()
-                worker.job.queued_at = 0.0
-                self._begin_outside(worker, share.blocking)
-            _call(worker.job.run)
-
     # The caller has the turn.
+
+    def yield_turn(self, long: bool) -> None:
+        """Pass the turn on if this job is to wait for long or others wait now. Without the turn, do nothing."""
+        if long or self._backlog:
+            with self._lock:
+                number = self._run_count
+                job, group, thread = self._current.get(number, _NO_JOB)
+                if job and group and thread == this_thread.native_id and job.share.yielded < MAX_YIELDED:
+                    del self._current[number]
+                    this_thread.has_yielded = True
+                    job.share.yielded += 1
+                    if long:
+                        self._mark_slow(job)
+                    self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
+                    self._release_turn(group)
 
     def _run_jobs(self, job: Job | None, group: ThreadGroup) -> None:
         """Run the given job, then those of the backlog, until another thread has the turn or none is left."""
-        worker, current = self._worker(group), self._current
+        me, current = self._register_thread(self._bound_yield_turn), self._current
         until = time.monotonic() + _TURN_SECONDS
         while job is not None or (job := self._next_job(group)) is not None:
-            waited, share, worker.job = job.queued_at, job.share, job
-            function = self._begin(worker, job) if self._held or waited or job.is_blocking else job.run
-            job = None
-            if function is None:
-                worker.job = NO_JOB
+            waited = job.queued_at
+            do = self._admit(job) if self._held or waited else job.run
+            if do is None:
+                job = None
                 continue
-            if worker.lane is None:
-                self._run_count = worker.number = self._run_count + 1
-                current[worker.number] = worker
+            share = job.share
+            self._run_count = number = self._run_count + 1
+            current[number] = job, group, me
             if self._is_watcher_asleep:
                 self._wake_watcher()
-            _call(function)
-            function = None
-            if current.pop(worker.number, None) is None:  # another thread has the turn now
-                if self._finish_outside(worker):
-                    continue
+            try:
+                do()
+            except BaseException:
+                _LOGGER.exception("a request was not answered")
+            job = do = None
+            if current.pop(number, None) is None:  # another thread has the turn now
+                with self._lock:
+                    self.processor.bind()  # a slow job leaves the processor
+                    if self._finish_slow(share, group):
+                        continue
                 return
-            worker.job = NO_JOB
             if waited:  # it got its thread from a slow job that ended; pass it on
                 with self._lock:
                     self._admit_queued(share)
-            if group is not self._own_group and time.monotonic() > until and self.backlog:
+            if group is not self._own_group and time.monotonic() > until and self._backlog:
                 with self._lock:
                     self._promote(self._own_group)
                 return
 
-    def _begin(self, worker: Worker, job: Job) -> Callable[[], None] | None:
-        """Admit a job; pass the turn on if it is a blocking one."""
-        with self._lock:
-            function = self._admit(job)
-            if job.is_blocking and function == job.run:
-                self._begin_outside(worker, job.share.blocking)
-                self._release_turn(worker.group)
-        return function
-
     def _next_job(self, group: ThreadGroup) -> Job | None:
         """Return the next job; None if there is none, and then the turn is released."""
-        while (job := self.backlog.pop()) is None:
+        while (job := self._backlog.pop()) is None:
             self._active = None
             self._turn.release()
-            if not self.backlog or not self._turn.acquire(False):
+            if not self._backlog or not self._turn.acquire(False):
                 return None
             self._active = group
         return job
 
+    def _admit(self, job: Job) -> Callable[[], None] | None:
+        """Return a job's function to call, `run` or `refuse`; None if the job was queued in its share."""
+        share = job.share
+        with self._lock:
+            if job.queued_at and not job.has_begun and time.monotonic() - job.queued_at > self._queue_timeout:
+                share.refused += 1
+                return job.refuse
+            if self._has_room(share):
+                job.queued_at = 0.0
+                return job.run
+            if job.queued_at:  # it came before those that are queued
+                share.queue.appendleft(job)
+                self._admit_queued(share)  # another job has taken its thread
+                return None
+            if not job.has_begun and sum(not each.has_begun for each in share.queue) >= self._queue_limit:
+                share.refused += 1
+                return job.refuse
+            share.queue.append(job)
+            job.queued_at = time.monotonic()
+            return None
+
     # The caller holds the lock.
 
-    def _begin_outside(self, worker: Worker, lane: Lane) -> None:
-        """Let a thread's job run without the turn."""
-        worker.job.is_blocking = False
-        self._count(worker, lane)
-        self._outside[worker] = worker.job
+    def _has_room(self, share: Share) -> bool:
+        """Return whether a plugin may begin one more job."""
+        return share.held == 0 or (share.held < share.limit and self._held < self._max_held)
 
-    def _mark_slow(self, worker: Worker) -> None:
-        """Let a job without the turn leave the shared processor; record it for `on_slow`."""
-        self._outside[worker] = None
-        self.processor.unbind(worker.native_id)
-        self._slow_jobs.append(worker.job)
+    def _admit_queued(self, share: Share) -> None:
+        """Move a queued job whose plugin may begin one to the backlog, preferably of this plugin."""
+        for each in (share, *self.shares.values()):
+            if each.queue and self._has_room(each):
+                self._backlog.add(each.queue.popleft())
+                return
 
-    def _demote(self, number: int) -> None:
-        """Take the turn from a slow job, if it still runs, and give it to another thread."""
-        worker = self._current.pop(number, None)
-        if worker is not None:
-            self._begin_outside(worker, worker.job.share.slow)
-            self._mark_slow(worker)
-            self._release_turn(worker.group)
-
-    def _release_turn(self, group: ThreadGroup) -> None:
-        """Pass the turn on from a job of this group that goes on without it."""
-        self._active = None
-        if group.parked and group.held >= group.max_held:
-            group.parked.pop().lock.release()  # to receive the next request
-        if self.backlog or (group.parked and group is not self._own_group):
-            self._promote(group)
+    def _finish_slow(self, share: Share, group: ThreadGroup) -> bool:
+        """End a job that ran without the turn; return whether this thread has the turn again."""
+        group.held -= 1
+        if this_thread.has_yielded:
+            this_thread.has_yielded = False
+            share.yielded -= 1
         else:
-            self._turn.release()
-            self._serve_backlog(group)
+            share.held -= 1
+            self._held -= 1
+        self._admit_queued(share)
+        has_turn = self._turn.acquire(False)
+        if has_turn:
+            self._active = group
+        return has_turn
 
-    def _serve_backlog(self, group: ThreadGroup) -> None:
-        """Have the jobs of the backlog run if no thread is active."""
-        if self.backlog and self._turn.acquire(False):
-            self._promote(group)
+    def _park(self, group: ThreadGroup) -> bool:
+        """Release the lock, and wait; return whether this thread has the turn then."""
+        if group.is_closed:
+            self._lock.release()
+            return False
+        parked_thread = ParkedThread()
+        group.parked.append(parked_thread)
+        self._lock.release()
+        parked_thread.lock.acquire()
+        return parked_thread.has_turn
 
     def _promote(self, group: ThreadGroup) -> None:
         """Give the turn to a parked thread, preferably of this group, or to a new one of the dispatcher."""
         for each in (group, *self._groups):
             if each.parked and each.held < each.max_held:
-                worker = each.parked.pop()
+                parked_thread = each.parked.pop()
                 self._active = each
-                worker.has_turn = True
-                worker.lock.release()
+                parked_thread.has_turn = True
+                parked_thread.lock.release()
                 return
         self._active = self._own_group
-        thread = threading.Thread(target=self._run_thread, name="plughost-requests", daemon=True)
-        self._own_threads = [*filter(threading.Thread.is_alive, self._own_threads), thread]
         try:
-            thread.start()
+            self._start_thread(self._run_thread)
         except RuntimeError:  # the system allows no further thread: the watcher tries again
             self._active = None
             self._turn.release()
             self._watcher_event.set()
 
-    def _park(self, worker: Worker) -> bool:
-        """Release the lock, and wait; return whether this thread has the turn then."""
-        worker.has_turn = False
-        if worker.group.is_closed:
-            self._lock.release()
-            return False
-        worker.group.parked.append(worker)
-        self._lock.release()
-        worker.lock.acquire()
-        return worker.has_turn
+    def _demote(self, number: int) -> None:
+        """Take the turn from a slow job, if it still runs, and give it to another thread."""
+        job, group, thread = self._current.pop(number, _NO_JOB)
+        if job and group:
+            job.share.held += 1
+            self._held += 1
+            self._mark_slow(job, thread)
+            self._release_turn(group)
+
+    def _release_turn(self, group: ThreadGroup) -> None:
+        """Pass the turn on from a job of this group that goes on without it."""
+        group.held += 1
+        self._active = None
+        if group.parked and group.held >= group.max_held:
+            group.parked.pop().lock.release()  # to receive the next request
+        if group.parked or self._backlog:
+            self._promote(group)
+        else:
+            self._turn.release()
+            if self._backlog and self._turn.acquire(False):
+                self._promote(group)
 
     # In the dispatcher's own threads.
 
@@ -344,11 +320,10 @@ class Dispatcher(Shares):
         while True:
             self._run_jobs(None, self._own_group)
             self._lock.acquire()
-            if not self._park(self._worker(self._own_group)):
+            if not self._park(self._own_group):
                 return
 
     def _wake_watcher(self) -> None:
-        """Have slow and queued jobs looked for."""
         with self._lock:
             self._is_watcher_asleep = False
             self._watcher_event.set()
@@ -364,7 +339,8 @@ class Dispatcher(Shares):
         """Check every few milliseconds what runs and what waits, as long as anything does."""
         self.processor.bind()
         last_seen = idle_ticks = ticks = 0
-        outside: dict[Worker, Job | None] = {}
+        has_queued = False
+        running: Mapping[int, Job | None] = {}
         while not self._is_closed:
             time.sleep(TICK_SECONDS)
             if last_seen in self._current:
@@ -376,23 +352,26 @@ class Dispatcher(Shares):
             ticks += 1
             if not ticks % _QUEUE_TICKS:
                 with self._lock:
-                    for worker, job in outside.items():
-                        if job is not None and self._outside.get(worker) is job:
-                            self._mark_slow(worker)
-                    outside = self._outside.copy()
-                    self._expire_queued()
-                    self._serve_backlog(self._own_group)
-            idle_ticks = 0 if self._current or self._outside or self.backlog else idle_ticks + 1
+                    running = self._mark_slow_jobs(running)
+                has_queued = self._expire_queued()
+            idle_ticks = 0 if self._current or has_queued or self._held or self._running else idle_ticks + 1
             if idle_ticks > _IDLE_TICKS:
                 self._watcher_event.clear()
                 self._is_watcher_asleep = True
-                if not (self._current or self._outside or self.backlog or self._slow_jobs or self._is_closed):
+                if not (self._current or self._running or self._expire_queued() or self._slow_jobs or self._is_closed):
                     self._watcher_event.wait()
                 idle_ticks = 0
 
-
-def _call(function: Callable[[], None]) -> None:
-    try:
-        function()
-    except BaseException:
-        _LOGGER.exception("a request was not answered")
+    def _expire_queued(self) -> bool:
+        """Have jobs refused that waited for too long; return whether any still waits."""
+        expired_before = time.monotonic() - self._queue_timeout
+        with self._lock:
+            shares = tuple(self.shares.values())  # another thread may add one
+            queues = [jobs for share in shares for jobs in (share.queue, share.pool_queue) if jobs]
+            for jobs in queues:
+                for job in [each for each in jobs if each.queued_at < expired_before and not each.has_begun]:
+                    jobs.remove(job)
+                    self._backlog.add(job)
+            if self._backlog and self._turn.acquire(False):
+                self._promote(self._own_group)
+        return bool(queues)

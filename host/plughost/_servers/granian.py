@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import socket
 import sys
 import threading
 import time
-from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers import connections
@@ -58,7 +57,7 @@ class GranianEngine:
         self.port = listener.port
         self._application = application
         self._listener = listener
-        self.options = options
+        self._options = options
         self._tls = tls
         self._dispatcher = dispatcher
         self._serving: tuple[socket.socket, GranianWorker, ListenerRequests] | None = None
@@ -88,10 +87,10 @@ class GranianEngine:
         dispatcher = self._dispatcher
         address = self._listener.address, self.port
         requests = ListenerRequests(
-            self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self.options, address
+            self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self._options, address
         )
         try:
-            worker = GranianWorker(listening, self.options, self._tls, _RECEIVERS)
+            worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
             worker.start(requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
@@ -112,10 +111,16 @@ class GranianEngine:
         self._maintenance = threading.Thread(target=self._maintain, args=(worker, requests), name=name, daemon=True)
         self._maintenance.start()
 
+    def set_body_limit(self, limit: int) -> None:
+        """Change the largest body that is read from now on."""
+        self._options = replace(self._options, body_limit=limit)
+        if self._serving is not None:
+            self._serving[2].options = self._options
+
     def _maintain(self, worker: GranianWorker, requests: ListenerRequests) -> None:
         """Give up on slow clients, and close idle connections."""
         requests.dispatcher.processor.bind()
-        timeout, interval = self.options.idle_timeout, self.options.eviction_interval
+        timeout, interval = self._options.idle_timeout, self._options.eviction_interval
         checked_at = evicted_at = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, interval)):
             now = time.monotonic()
@@ -127,7 +132,7 @@ class GranianEngine:
                 bodies = sorted(
                     (each for each in waiting if type(each) is RequestBody), key=lambda each: each.started_at
                 )
-                for body in excess_bodies(bodies, self.options.body_memory):
+                for body in excess_bodies(bodies, self._options.body_memory):
                     body.refuse()
                 if requests.to_disconnect:
                     disconnected = {requests.to_disconnect.pop() for _ in range(len(requests.to_disconnect))}
@@ -148,14 +153,6 @@ class GranianEngine:
         for client, found in connections.connections(self.port):
             if client not in self._foreign_clients if self._own_clients is None else client in self._own_clients:
                 yield client, found
-
-    def _idle_times(self) -> dict[Address, float]:
-        """Return for how many seconds each connection has been idle."""
-        times = {}
-        for client, found in self._connections():
-            with contextlib.suppress(OSError):  # it was closed meanwhile
-                times[client] = self._idle_seconds(found)
-        return times
 
     def _disconnect(self, matches: Callable[[Address], bool] = lambda _: True, idle: float = -1.0) -> None:
         """Shut down the connections of matching clients that were idle for more than this many seconds."""
@@ -184,9 +181,13 @@ class GranianEngine:
     def _abandon_stuck(self, requests: ListenerRequests, seconds: float) -> None:
         """Give up on clients that read nothing. For those that read little, only their connections show it."""
         stuck = [job for job in tuple(requests.in_flight) if job.is_stuck]
-        idle = self._idle_times() if stuck else {}
+        idle_clients = set()
+        for client, found in self._connections() if stuck else ():
+            with contextlib.suppress(OSError):
+                if connections.idle_seconds(found) > seconds:
+                    idle_clients.add(client)
         for job in stuck:
-            if idle.get(job.peer, 0.0) > seconds:
+            if job.peer in idle_clients:
                 job.abandon()
 
     def _evict_idle(self, worker: GranianWorker, requests: ListenerRequests, files: int, min_idle: float) -> None:
@@ -194,13 +195,18 @@ class GranianEngine:
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
-        limit = self.options.connection_limit
+        limit = self._options.connection_limit
+        number = 0
+        idle: dict[str, list[float]] = {}
         if files == sys.maxsize and not self._is_at_limit:
             self._is_at_limit = True
             worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
-        idle = self._idle_times() if files >= limit or self._is_at_limit else {}
-        number = len(idle)
+        if files >= limit or self._is_at_limit:
+            for (address, _), found in self._connections():
+                number += 1
+                with contextlib.suppress(OSError):
+                    idle.setdefault(address, []).append(connections.idle_seconds(found))
         if self._is_at_limit and number < limit and not self._is_paused:
             with contextlib.suppress(OSError):  # there is still no descriptor
                 worker.resume()
@@ -210,9 +216,8 @@ class GranianEngine:
             if number > limit and not self._is_at_limit:
                 self._is_at_limit = True
                 worker.pause()
-            busiest, _ = Counter(address for address, _ in idle).most_common(1)[0]
-            times = sorted((seconds for (address, _), seconds in idle.items() if address == busiest), reverse=True)
-            longest = times[: number - limit // 2][-1]
+            busiest = max(idle, key=lambda address: len(idle[address]))
+            longest = sorted(idle[busiest], reverse=True)[: number - limit // 2][-1]
             self._disconnect_idle(requests, max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
@@ -245,7 +250,7 @@ class GranianEngine:
     def _is_accepting(self) -> bool:
         """Return whether granian accepts connections: it is not paused, nor at its limit."""
         is_paused = self._is_paused or self._is_at_limit
-        return not is_paused and len(connections.clients(self.port)) < self.options.connection_limit
+        return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
 
     def _wait_until_quiet(self, requests: ListenerRequests, deadline: float, patience: float) -> None:
         """Wait until all connections are idle, or at least the first requests in flight have been answered.
@@ -260,9 +265,10 @@ class GranianEngine:
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
             self._record_awaiting(requests)
-            is_idle = min(self._idle_times().values(), default=math.inf) > patience * _QUIET_SECONDS
-            if is_idle and not requests.in_flight:
-                return
+            with contextlib.suppress(OSError):  # a connection was closed meanwhile
+                idle = (self._idle_seconds(found) for _, found in self._connections())
+                if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
+                    return
             if now > begun + patience * _BUSY_SECONDS and not first & requests.in_flight:
                 return
             time.sleep(_POLL_SECONDS)

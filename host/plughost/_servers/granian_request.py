@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
-from plughost._servers.granian_response import ListenerState, RequestJob, send_error
+from plughost._servers.granian_response import RequestJob, send_error
 from plughost._servers.responses import (
     LINGER_BYTES,
     LINGER_IDLE_SECONDS,
@@ -26,7 +26,7 @@ from plughost._servers.responses import (
 )
 
 if TYPE_CHECKING:
-    from plughost._servers.base import Application, EngineOptions
+    from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.granian_response import Future, Message, Watcher
     from plughost._servers.work import ThreadGroup
@@ -37,8 +37,8 @@ _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
-class ListenerRequests(ListenerState):
-    """Receives the requests of a listener; `address` is the name of the server in the environ, and its port."""
+class ListenerRequests:
+    """The requests of a listener; `address` is the name of the server in the environ, and its port."""
 
     def __init__(
         self,
@@ -48,7 +48,14 @@ class ListenerRequests(ListenerState):
         options: EngineOptions,
         address: tuple[str, int],
     ) -> None:
-        super().__init__(application, dispatcher, group, options)
+        self.in_flight: set[RequestJob] = set()
+        self.waiting: set[RequestBody | RequestJob] = set()  # those that wait for their clients
+        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
+        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
+        self.application = application
+        self.dispatcher = dispatcher
+        self.group = group  # the threads that receive them
+        self.options = options  # may be changed
         self._keys: dict[bytes, str] = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
         self._base: dict[str, Any] = {
             "SCRIPT_NAME": "",
@@ -84,17 +91,24 @@ class ListenerRequests(ListenerState):
 
     def answer(self, job: RequestJob, body: IO[bytes]) -> None:
         """Have a complete request answered; this thread may be parked for long meanwhile."""
-        job.environ[RECEIVED] = perf_counter()
+        if self.application.timed:
+            job.environ[RECEIVED] = perf_counter()
         job.body = job.environ["wsgi.input"] = body
         self.in_flight.add(job)
-        self.dispatcher.assign(job, self.application.plugin_of(job.environ), job.environ["REQUEST_METHOD"])
-        self.dispatcher.run_or_queue(job, self.group)
+        dispatcher = self.dispatcher
+        job.share = dispatcher.share_of(self.application.plugin_of(job.environ))
+        if not dispatcher.run_in_pool(job, job.environ["REQUEST_METHOD"], self.group):
+            dispatcher.run_or_queue(job, self.group)
 
     def refuse_body(self, job: RequestJob, size: int) -> None:
         """Have the application respond that the body is over the limit."""
         job.environ["CONTENT_LENGTH"] = str(size)
-        job.discard_body = lambda: DiscardedBody(self, job).wait()
+        job.has_unread_body = True
         self.answer(job, BytesIO())
+
+    def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body after its response."""
+        DiscardedBody(self, job).wait()
 
     def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:
         """Return the environ (PEP 3333), the declared length of the body, if any, and the status of a refusal, or 0.

@@ -12,7 +12,7 @@ import logging
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.responses import FIELD_CACHE, HTTP2_WINDOW, SLICE, encode_field, engine_error, slices
@@ -35,39 +35,63 @@ _WATCH_LOCK: Final = allocate_lock()  # so that only one thread begins to watch 
 _TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
-class ListenerState:
-    """The requests of a listener, and what answers them."""
+class ListenerContext(Protocol):
+    """What a request needs from its listener; see `granian_request.ListenerRequests`."""
 
-    def __init__(
-        self, application: Application, dispatcher: Dispatcher, group: ThreadGroup, options: EngineOptions
-    ) -> None:
-        self.application = application
-        self.dispatcher = dispatcher
-        self.group = group  # the threads that receive them
-        self.options = options
-        self.in_flight: set[RequestJob] = set()
-        self.waiting: set[Any] = set()  # requests and bodies that wait for their clients
-        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
-        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
+    application: Application
+    dispatcher: Dispatcher
+    group: ThreadGroup
+    options: EngineOptions
+    in_flight: set[RequestJob]
+    waiting: set[Any]
+    is_draining: bool
+
+    def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body."""
 
 
-# What granian gives, and describes in no types.
-Future = Any
-"""For a message, or for room to send more. `add_done_callback(function)` has a function called in a thread of granian's
-pool, and `result()` returns the message. After `cancel()` the callback is called, and `result` raises."""
-HTTPProtocol = Any
-"""The channel to and from a client. `receive()` returns a future for the next part of the body, and after the last one
-for the message that the client has gone. `send(message)` acts at once; what it returns is a future where four parts
-wait for the client already."""
-Watcher = Any
-"""A request: `scope` is the ASGI scope with `raw_path`, `proto` the channel. `done()` releases it; a response without
-its end is cut off, so that no client takes it for complete."""
+class Future(Protocol):
+    """A future of granian's: for a message, or for room to send more."""
+
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        """Call a function once it is done, in a thread of granian's pool."""
+
+    def result(self) -> Any:
+        """Return the message."""
+
+    def cancel(self) -> bool:
+        """Stop waiting: the callback is called now."""
+
+
+class HTTPProtocol(Protocol):
+    """The channel to and from the client of one request."""
+
+    def receive(self) -> Future:
+        """Request the next part of the body, or after the last one the message that the client has gone."""
+
+    def send(self, message: Message, /) -> Future | object:
+        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
+
+
+class Watcher(Protocol):
+    """A request, as granian gives it to a scheduler."""
+
+    @property
+    def scope(self) -> dict[str, Any]:
+        """The ASGI scope, and `raw_path`."""
+
+    @property
+    def proto(self) -> HTTPProtocol:
+        """The channel to and from the client."""
+
+    def done(self) -> None:
+        """Release it; a response without its end is cut off, so that no client takes it for complete."""
 
 
 class RequestJob(Job):
     """A request on its way through the application."""
 
-    discard_body: Callable[[], None] | None = None  # where it is not read; the connection can't be used again then
+    has_unread_body = False  # so that the connection can't be used again
     body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
@@ -80,12 +104,19 @@ class RequestJob(Job):
     _room: Future | None = None
     _current_pause: Pause | None = None
 
-    def __init__(self, requests: ListenerState, environ: dict[str, Any], watcher: Watcher, client: Address) -> None:
+    def __init__(
+        self, requests: ListenerContext, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]
+    ) -> None:
         self._requests = requests
         self.environ = environ
         self.watcher = watcher
         self.proto = watcher.proto
-        self.peer = client
+        self._client = client
+
+    @property
+    def peer(self) -> Address:
+        """Address and port of the client's connection."""
+        return self._client[0], int(self._client[1])
 
     @property
     def _is_http2(self) -> bool:
@@ -156,6 +187,9 @@ class RequestJob(Job):
                         self._suspend(part)
                         return
                     continue
+                if not self._is_started and self._is_whole(part):
+                    self._finish(part)
+                    return
                 room = self._send_part(part)
                 if room is not None:
                     self._wait_for_room(room)
@@ -167,6 +201,12 @@ class RequestJob(Job):
         except BaseException as error:  # noqa: BLE001 - see `_call`
             self._fail(error)
 
+    def _is_whole(self, part: bytes) -> bool:
+        is_whole = (b"content-length", str(len(part)).encode()) in self._headers
+        if is_whole and any(self._parts or ()):
+            raise AssertionError("the application wrote more than its Content-Length")
+        return is_whole
+
     def _send_part(self, part: bytes) -> Future | None:
         """Send a part; return a future for room to send more if there is none now.
 
@@ -177,14 +217,14 @@ class RequestJob(Job):
             self._watch_client()
         self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
-        return room if hasattr(room, "add_done_callback") else None
+        return cast("Future", room) if hasattr(room, "add_done_callback") else None
 
     def _send_head(self) -> None:
         if not self._status:
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.discard_body or self._requests.is_draining) and not self._is_http2:
+        if (self.has_unread_body or self._requests.is_draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._is_started = True
@@ -214,7 +254,7 @@ class RequestJob(Job):
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
         if not self._is_started:
-            send_error(self.proto, self.environ, 500, close=bool(self.discard_body) or self._requests.is_draining)
+            send_error(self.proto, self.environ, 500, close=self.has_unread_body or self._requests.is_draining)
         self._release()
 
     def _release(self) -> None:
@@ -224,10 +264,12 @@ class RequestJob(Job):
             self.body.close()
         if self._disconnect_future is not None:
             self._disconnect_future.cancel()
-        (self.discard_body or self.watcher.done)()
+        if self.has_unread_body:
+            self._requests.discard_body(self)
+        else:
+            self.watcher.done()
         # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
         del self.proto, self.watcher, self.environ
-        self.discard_body = None
 
     # While the application pauses.
 
@@ -294,7 +336,7 @@ class RequestJob(Job):
         """
         with _WATCH_LOCK:
             watched, self._is_watched = self._is_watched, True
-        if not (watched or self.discard_body):
+        if not (watched or self.has_unread_body):
             self._await_disconnect()
 
     def _await_disconnect(self) -> None:

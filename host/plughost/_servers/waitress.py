@@ -1,8 +1,8 @@
 """The engine for plain HTTP/1.1 in pure Python: waitress, with requests run by the dispatcher's threads.
 
 waitress's own loop does the I/O, `Parser` parses a request, and waitress's own channel and task write the response. The
-dispatcher calls `ChannelJob.run` in the thread of the loop. When a request takes long or may block, another thread
-takes over the loop. Changed here: refused bodies, connections that stay open, and the drain.
+dispatcher calls `ChannelJob.run` in the thread of the loop, or in the blocking pool. When a request takes long, another
+thread takes over the loop. Changed here: refused bodies, connections that stay open, and the drain.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from _thread import get_ident
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,11 +63,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     def add_task(self, channel: Channel) -> None:
         """Have the next request of a connection run by the dispatcher."""
         request, application = channel.requests[0], self.adj.application
-        request.completed_at = perf_counter()
+        if application.timed:
+            request.completed_at = perf_counter()
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
-        job = ChannelJob(channel)
-        self.task_dispatcher.assign(job, plugin, request.command)
-        self.submit(job)
+        dispatcher: Dispatcher = self.task_dispatcher
+        job = ChannelJob(channel, dispatcher.share_of(plugin))
+        if request.error or not dispatcher.run_in_pool(job, request.command):
+            self.submit(job)
 
     def submit(self, job: Job) -> None:
         """Have a job run: by the thread of the loop if that is this one, else by the dispatcher."""
@@ -171,7 +174,7 @@ class WaitressEngine:
         self.port = listener.port
         self._application = application
         self._listener = listener
-        self.options = options
+        self._options = options
         self._server: Server | None = None
         self._dispatcher = dispatcher
         self._threads: list[threading.Thread] = []
@@ -197,6 +200,12 @@ class WaitressEngine:
         ]
         for thread in self._threads:
             thread.start()
+
+    def set_body_limit(self, limit: int) -> None:
+        """Change the largest body that is read from now on."""
+        self._options = replace(self._options, body_limit=limit)
+        if self._server is not None:
+            self._server.adj.options = self._options
 
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads."""
@@ -231,7 +240,7 @@ class WaitressEngine:
         return task.resumable_body
 
     def _adjustments(self) -> Any:
-        options = self.options
+        options = self._options
         adjustments = Adjustments(
             host="127.0.0.1",
             port=self.port,
@@ -264,7 +273,7 @@ class WaitressEngine:
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.backlog.add(each)
+                    dispatcher.enqueue(each, group)
                 dispatcher.run_or_queue(first, group)
 
     def _drain(self, server: Server, deadline: float) -> bool:

@@ -182,8 +182,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 class ChannelJob(Job):
     """The next request of a connection."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, share: Share) -> None:
         self._channel = channel
+        self.share = share
 
     def refuse(self) -> None:
         """Respond that the plugin has too much to do."""

@@ -38,9 +38,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
     """Parses one request. A body over the limit is not read."""
 
     oversized = False  # whether the body was over the limit; then the request is complete, without a body
-    completed_at: float  # by `time.perf_counter()`
+    completed_at: float | None = None  # by `time.perf_counter()`, if the application is timed
     completed: bool
-    command = ""  # the method
     path = ""
     error: Any
     headers: dict[str, str]
@@ -192,7 +191,8 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
         environ: dict[str, Any] = super().get_environment()
         environ["PATH_INFO"] = self.request.path
         environ[TASK] = self
-        environ[RECEIVED] = self.request.completed_at
+        if self.request.completed_at is not None:
+            environ[RECEIVED] = self.request.completed_at
         return environ
 
     def execute(self) -> None:
@@ -244,4 +244,4 @@ class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
         self.response_headers.extend(headers)
         self.set_close_on_finish()
         self.content_length = len(body)
-        self.write(b"" if asked.command == "HEAD" else body)
+        self.write(b"" if getattr(asked, "command", "") == "HEAD" else body)

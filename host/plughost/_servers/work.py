@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from _thread import LockType, allocate_lock, get_native_id
+from _thread import LockType, allocate_lock
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-
-@dataclass(slots=True, eq=False)
-class Lane:
-    """How many threads jobs of one plugin hold for one reason, and the jobs that wait for such a thread."""
-
-    limit: int
-    held: int = 0
-    queue: deque[Job] = field(default_factory=deque)
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +16,13 @@ class Share:
     """What one plugin takes of the threads."""
 
     plugin: str  # its name; empty for requests to no plugin
-    slow: Lane  # jobs that took long, and lost the turn
-    blocking: Lane  # jobs that never take the turn
-    yielded: Lane  # jobs that wait or compute outside the interpreter, and count in neither of the others
+    limit: int  # threads that it may hold
+    held: int = 0  # threads that it holds, each with a slow request
+    queue: deque[Job] = field(default_factory=deque)  # jobs that wait for a thread of the share
     refused: int = 0  # requests refused because the queue was full or they waited too long
+    pool_queue: deque[Job] = field(default_factory=deque)  # jobs that wait for a thread of the blocking pool
+    yielded: int = 0  # jobs that yielded their turn, or their place in the pool
+    pool_threads: int = 0  # threads of the blocking pool that run its jobs
     ready: deque[Job] = field(default_factory=deque)  # jobs that wait only for the turn
 
 
@@ -36,9 +30,9 @@ class Job:
     """What a thread runs: a request, the rest of a response, or a plugin's function."""
 
     share: Share  # of the plugin that it is for
-    is_blocking = False  # whether it doesn't take the turn; cleared once it has begun: the rest of a response does
     has_begun = False  # whether a part has run already: the rest is never refused
     queued_at: float = 0.0  # when it was put in a queue of its share, by `time.monotonic()`; 0 if it is in none
+    group: ThreadGroup | None = None  # of the engine that received it, once it waits for the turn
 
     def run(self) -> None:
         """Run it, or the rest of it."""
@@ -48,10 +42,6 @@ class Job:
 
     def on_slow(self) -> None:
         """Learn, in the watcher's thread, that it takes long; it may have ended meanwhile."""
-
-
-NO_JOB: Final = Job()
-"""That of a thread that runs none."""
 
 
 class FunctionJob(Job):
@@ -82,6 +72,13 @@ class Backlog:
     def __bool__(self) -> bool:
         """Return whether any job waits."""
         return bool(self._new or self._shares)
+
+    def peek(self) -> Job | None:
+        """Return the job that is probably next, without removing it."""
+        try:
+            return self._shares[0].ready[0] if self._shares else self._new[0]
+        except IndexError:
+            return None
 
     def pop(self) -> Job | None:
         """Remove and return the next job; None if there is none."""
@@ -114,21 +111,17 @@ class ThreadGroup:
     request. The last one that isn't held runs no jobs itself.
     """
 
-    max_held: int  # threads that jobs without the turn may hold
+    max_held: int  # threads that slow requests may hold
     held: int = 0
-    parked: list[Worker] = field(default_factory=list)
+    parked: list[ParkedThread] = field(default_factory=list)
     is_closed: bool = False
 
 
-class Worker:
-    """A thread that runs jobs. Parked, it waits on its lock until it gets the turn or is to leave."""
+class ParkedThread:
+    """A thread that waits on a lock until it gets the turn or a job, or is to leave."""
 
-    def __init__(self, group: ThreadGroup) -> None:
-        self.group = group
-        self.native_id: int = get_native_id()
+    def __init__(self) -> None:
         self.lock: LockType = allocate_lock()
         self.lock.acquire()
         self.has_turn = False
-        self.job = NO_JOB
-        self.lane: Lane | None = None  # what the job counts in, if it runs without the turn
-        self.number = 0  # of the last job that it began with the turn
+        self.job: Job | None = None
