@@ -12,17 +12,13 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from plughost import CommandError
-from plughost_packages import pip
 from plughost_packages.bundling import read_bundle
 from plughost_packages.locking import LOCK_NAME, Locked, hash_of, read_lock, write_lock
-from plughost_packages.planning import plan_install
-from plughost_packages.settings import Settings
 from plughost_packages.verifying import verify_wheel
 
 from .wheels import build_wheel, speaker_wheel
@@ -111,28 +107,6 @@ def test_all_of_a_hundred_tampered_wheels_are_refused_and_good_ones_accepted(tmp
         verify_wheel(wheel)
         _tamper_wheel(wheel, chance)
         assert _is_refused(lambda: verify_wheel(wheel)), f"seed {seed}"  # noqa: B023 - called at once
-
-
-def test_a_file_that_an_index_announced_with_another_hash_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Newer versions of pip read only the metadata of files for their report, and don't check the files themselves."""
-    wheel = speaker_wheel(tmp_path, "greeter", "1.0", "hello")
-    announced = hash_of(wheel).removeprefix("sha256:")
-    _rewrite(wheel, lambda content: (content.update({_code(content): b"evil"}), _own_record(content)))
-    item = {
-        "metadata": {"name": "plughost-greeter", "version": "1.0"},
-        "download_info": {"url": wheel.as_uri(), "archive_info": {"hashes": {"sha256": announced}}},
-        "requested": True,
-    }
-    monkeypatch.setattr(pip, "report", lambda *_: [item])
-    host = SimpleNamespace(data_dir=tmp_path / "data", why_not_allowed=lambda *_: None)
-    context: Any = SimpleNamespace(settings=Settings(), host=host)
-    with (
-        pytest.raises(CommandError, match="was announced: it was replaced"),
-        plan_install(context, ["plughost-greeter"], [], print, upgrade=False),
-    ):
-        pass
 
 
 def _any_bundle(folder: Path, chance: random.Random) -> Path:
