@@ -180,6 +180,14 @@ def test_the_environment_overrides_the_file(name: str, value: str, key: str, res
     assert shown[key].source == name
 
 
+@pytest.mark.parametrize("name", ["PLUGHOST_BODY_LIMIT", "PLUGHOST_LOG__LEVEL", "PLUGHOST_SITES", "PLUGHOST_DISABLED"])
+def test_an_empty_variable_counts_as_not_set(name: str, tmp_path: Path) -> None:
+    """The file's values are in force, also in tables, and the file is shown as their source."""
+    settings = read("body_limit = 7\ndisabled = ['a']\n[log]\nlevel = 'debug'\n", tmp_path, **{name: ""})
+    assert (settings.host.body_limit, settings.host.disabled, settings.host.log.level) == (7, ("a",), "debug")
+    assert name not in {each.source for each in settings.values({})}
+
+
 def test_other_keys_keep_their_source(tmp_path: Path) -> None:
     """Keys beside one that a variable sets are shown as from the file or as defaults."""
     settings = read("[sites.main]\nhttp_port = 1\n", tmp_path, PLUGHOST_SITES__MAIN__HTTPS_PORT="2")

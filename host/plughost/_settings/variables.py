@@ -40,7 +40,7 @@ class Variables:
         self._sources: dict[tuple[str, ...], str] = {}
         malformed = []
         for name, value in sorted(environment.items()):
-            if name.startswith(prefix) and name.isupper():
+            if value and name.startswith(prefix) and name.isupper():  # an empty one counts as not set
                 decoded = _decode(model, prefix, name, value)
                 if decoded is None:
                     malformed.append(name)
@@ -85,7 +85,6 @@ def _decode(model: type[BaseModel], prefix: str, name: str, value: str) -> dict[
         env_prefix=prefix,
         env_nested_delimiter="__",
         case_sensitive=False,
-        env_ignore_empty=True,
     )
     source.settings_cls = model  # type: ignore[assignment] # it only reads the fields, which any model has
     source.env_vars = {name.lower(): value}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from plughost_packages import pip
+from plughost import CommandError
+from plughost_packages import pip, planning
+from plughost_packages.settings import Settings
 
 
 def _children() -> set[str]:
@@ -23,3 +27,24 @@ def test_an_interrupted_command_leaves_no_pip_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         pip.run(["list", "--verbose"], interrupted)
     assert _children() <= before
+
+
+def test_a_file_that_an_index_announced_with_another_hash_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Newer versions of pip read only the metadata of files for their report, and don't check the files themselves."""
+    wheel = tmp_path / "plughost_greeter-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"replaced")
+    item = {
+        "metadata": {"name": "plughost-greeter", "version": "1.0"},
+        "download_info": {"url": wheel.as_uri(), "archive_info": {"hashes": {"sha256": "0" * 64}}},
+        "requested": True,
+    }
+    monkeypatch.setattr(pip, "report", lambda *_: [item])
+    host = SimpleNamespace(data_dir=tmp_path / "data", why_not_allowed=lambda *_: None)
+    context: Any = SimpleNamespace(settings=Settings(), host=host)
+    with (
+        pytest.raises(CommandError, match="was announced: it was replaced"),
+        planning.plan_install(context, ["plughost-greeter"], [], print, upgrade=False),
+    ):
+        pass

@@ -89,6 +89,7 @@ class _Item:
         requirement: The requirement that makes pip install exactly this.
         is_file: Whether it is a file, not a folder or a repository.
         is_asked: Whether the operator asked for it, not another distribution.
+        announced: The SHA-256 hash that its index names, if any.
     """
 
     name: str
@@ -97,6 +98,7 @@ class _Item:
     requirement: str
     is_file: bool
     is_asked: bool
+    announced: str | None
 
     @property
     def is_here(self) -> bool:
@@ -120,7 +122,16 @@ def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
         requirement = f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"
     is_asked = bool(report.get("requested"))
     is_file = "archive_info" in source
-    return _Item(name=name, version=version, url=url, requirement=requirement, is_file=is_file, is_asked=is_asked)
+    announced = source.get("archive_info", {}).get("hashes", {}).get("sha256")
+    return _Item(
+        name=name,
+        version=version,
+        url=url,
+        requirement=requirement,
+        is_file=is_file,
+        is_asked=is_asked,
+        announced=announced,
+    )
 
 
 @contextmanager
@@ -213,11 +224,15 @@ def _make_plan(
         )
         if item.is_file:
             path = item.path(folder)
+            digest = hash_of(path)
+            # pip reads only a file's metadata for its report, so it may not have checked the file itself.
+            if item.announced is not None and digest != f"sha256:{item.announced}":
+                announced = f"sha256:{item.announced} was announced"
+                raise CommandError(f"{path.name} has the hash {digest}, but {announced}: it was replaced.")
             attested(path)
             if path.suffix == ".whl":
                 verify_wheel(path)
                 files.append(str(path))
-            digest = hash_of(path)
             change = replace(change, file=path.name, sha256=digest.removeprefix("sha256:"))
             pins.append(f"{item.requirement} --hash={digest}")
         else:
