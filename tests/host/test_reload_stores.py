@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from tests.host.plugins import Plugin, group_of
 
 from plughost import Store
+from plughost._api.events import Event, Events
+from plughost._runtime.host import Host
+from plughost._settings.sources import read_settings
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -14,7 +18,20 @@ if TYPE_CHECKING:
 
     import falcon
 
+    from plughost import PluginContext
     from plughost.stores import OpenStore
+
+
+class Checks:
+    """Names the health checks of the host."""
+
+    def __init__(self, context: PluginContext[Any]) -> None:
+        """Keep the host."""
+        self.host = context.host
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Return the names."""
+        resp.media = [each.name for each in self.host.checks]
 
 
 class Reads:
@@ -46,3 +63,27 @@ def test_a_plugin_that_shares_a_store_gets_the_reopened_one(tmp_path: Path) -> N
         file.write_text(f"{file.read_text()}\n[stores]\npatience = 7\n")
         assert host.host.reload().changed == ("owner", "reader")
         assert client.get("/say").status_code == 200
+
+
+def test_the_first_requests_find_the_checks(tmp_path: Path) -> None:
+    """Ports are open before the stores are: a host without checks would count as healthy then."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT 1;")
+    plugin = Plugin(
+        register_stores=lambda context: [Store(name="kept", migrations=tmp_path, tables=())],
+        register_routes=lambda context: [group_of(Checks(context))],
+    )
+    file = tmp_path / "plughost.toml"
+    file.write_text('[sites.main]\nlisteners = ["http"]\nhttp_port = 0\n[log]\nformat = "json"\n')
+    lines, found = Events(), []
+
+    def ask(event: Event) -> None:
+        if event.fields.get("event") == "the store was migrated":
+            found.append(httpx.get(f"http://127.0.0.1:{host.ports['main', 'http']}/say").json())
+
+    lines.subscribe(ask)
+    installed = [plugin_distribution("plugin", plugin)]
+    host = Host(read_settings(file, environment={}), distributions=lambda: installed, lines=lines)
+    host.start()
+    host.stop()
+    assert found == [["store kept"]]

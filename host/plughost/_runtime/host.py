@@ -293,14 +293,17 @@ class Host(HostState):
 
     def _swap(self, running: Generation | None, following: Generation) -> None:
         """Swap in the next generation. If its sites or stores can't be opened, close it and undo all changes."""
-        open_before = set(self.serving.sites)
+        open_before, before = set(self.serving.sites), self.generation
         try:
             if self._is_stopping():
                 raise GenerationRefused("the host is stopping", following.registry)
             self.request_log.record_all()
+            if running is None:  # requests come once the ports are open: health must have its checks by then
+                self.generation = following
             opened = self.serving.open(following.sites)
             following.stores.open(running.stores if running is not None else None)
         except BaseException:
+            self.generation = before
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
             self.request_log.set_observers(running.observers() if running is not None else {})
