@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import html
-from functools import lru_cache
+from functools import cache, lru_cache
 from io import BytesIO
 from pathlib import Path
 from string import Template
@@ -111,12 +111,23 @@ class Asset:
 
     def on_get(self, req: Request, resp: falcon.Response, name: str) -> None:
         """Send it."""
+        media_type = _TYPES.get(Path(name).suffix, "text/plain; charset=utf-8")
         resp.set_header("Cache-Control", "no-cache")
-        send_file(req, resp, FOLDER / name, media_type=_TYPES.get(Path(name).suffix, "text/plain; charset=utf-8"))
+        send_file(req, resp, FOLDER / name, media_type=media_type, etag=_digest_of_file(name))
+
+
+@cache
+def _digest_of_file(name: str) -> str:
+    """Return an entity tag that is the same on all hosts, whenever the file was installed."""
+    return _digest((FOLDER / name).read_bytes())
+
+
+def _digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:32]
 
 
 def _send(req: Request, resp: falcon.Response, body: bytes, content_type: str) -> None:
     """Send a body, or 304 if the client has it."""
     resp.set_header("Cache-Control", "no-cache")
     resp.append_header("Vary", "Accept")
-    send_file(req, resp, BytesIO(body), media_type=content_type, etag=hashlib.sha256(body).hexdigest()[:32])
+    send_file(req, resp, BytesIO(body), media_type=content_type, etag=_digest(body))
