@@ -15,7 +15,8 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from plughost_library_auth.keyring import KeyRing
+from plughost_library_auth.keyring import KEY_FILE, KeyRing
+from plughost_library_auth.keys import SigningKey
 from plughost_library_auth.tokens import InvalidToken, Tokens
 
 if TYPE_CHECKING:
@@ -267,3 +268,45 @@ def test_a_token_expires(keys: KeyRing) -> None:
     late = Tokens(keys, issuer="mylibrary", lifetime=-1)
     with pytest.raises(InvalidToken, match="expired"):
         late.verify(late.issue("user@example.org", ["user"]))
+
+
+def test_a_token_that_was_valid_expires(
+    tokens: Tokens, sign: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That its signature was verified before does not prolong a token."""
+    token = sign()
+    tokens.verify(token)
+    later = time.time() + 61
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(InvalidToken, match="expired"):
+        tokens.verify(token)
+
+
+def test_a_token_that_was_valid_needs_its_key(
+    tokens: Tokens, keys: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the file has another key, no token of the old one is valid, not even with the old one's name."""
+    token = tokens.issue("user@example.org", ["admin"])
+    tokens.verify(token)
+    old = keys.signing_key()
+    other = SigningKey.generate(old.algorithm, 900).model_copy(update={"kid": old.kid})
+    (tmp_path / KEY_FILE).write_text(f"[{other.model_dump_json()}]")
+    later = time.monotonic() + 60
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    with pytest.raises(InvalidToken, match="Signature"):
+        tokens.verify(token)
+
+
+def test_a_verified_signature_is_remembered(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A valid one is verified once, an invalid one each time."""
+    calls: list[object] = []
+    decode = jwt.decode
+    monkeypatch.setattr(jwt, "decode", lambda *args, **kwargs: calls.append(0) or decode(*args, **kwargs))
+    token = tokens.issue("user@example.org", ["user"])
+    assert tokens.verify(token) == tokens.verify(token)
+    assert len(calls) == 1
+    forged = f"{token[:-4]}AAAA"
+    for _ in range(2):
+        with pytest.raises(InvalidToken):
+            tokens.verify(forged)
+    assert len(calls) == 3
