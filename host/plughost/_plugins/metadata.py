@@ -66,7 +66,7 @@ class InstalledDistribution(Distribution):
         name, _, version = self.folder.removesuffix(".dist-info").partition("-")
         return _parse_header(f"Name: {name}\nVersion: {version}" if name and version else "")
 
-    @property
+    @cached_property
     def version(self) -> str:
         """Its version, or `unknown` if its metadata has none."""
         return next(iter(self.metadata.get_all("Version") or ()), "unknown")
@@ -95,7 +95,7 @@ class InstalledDistribution(Distribution):
         except _UNREADABLE:
             return None
 
-    @property
+    @cached_property
     def direct_url(self) -> Mapping[str, Any] | None:
         """Its origin, from `direct_url.json` (PEP 610). None if it came from an index."""
         text = self.read_text("direct_url.json")

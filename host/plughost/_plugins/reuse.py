@@ -78,14 +78,16 @@ def _outdated(
 
     Imports count, too, since authors forget to declare requirements.
     """
+    new = _changed(now, imported)
+    if not new:  # as at most reloads; to look for the modules' owners takes long
+        return frozenset()
+    outdated: set[str] = set()
     modules = {name: module for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)}
     own_modules = {
         key: {name: module for name, module in modules.items() if each.owns(module)}
         for key, each in imported.items()
         if key not in environment.shared
     }
-    outdated: set[str] = set()
-    new = _changed(now, imported)
     while new:
         outdated |= new
         names = {name for key in outdated for name in own_modules.get(key, ())}
