@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -42,6 +43,16 @@ def test_idle_connections_beyond_the_limit_of_files_block_nobody(
                 stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
         wait_until(lambda: answers(host))
         assert host.stop() == 0
+
+
+def test_three_sites_leave_descriptors_for_other_files(tmp_path: Path) -> None:
+    """The limits of all open listeners, those of the site admin too, together leave 64 descriptors."""
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    with host_process(tmp_path, {"plugins": {"health": {"site": "admin"}}}, under=limited) as host:
+        assert host.stop() == 0
+    limits = [int(number) for number in re.findall(r"takes (\d+) connections", host.errors.read_text())]
+    assert len(limits) == 6
+    assert sum(limits) <= 256 - 64
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])

@@ -170,9 +170,9 @@ class Serving:
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""
-        sites = self._settings.host.sites
         configured = _site_settings(listener.site, self._settings).connection_limit
-        listeners = len(sites.main.listeners) + len(sites.library.listeners)
+        counted = {"main", "library", *self.sites}  # a reload may open the first two; few hosts ever open `admin`
+        listeners = sum(len(listeners_of(name, self._settings)) for name in counted)
         limit = connections_per_listener(configured, listeners, self._file_limit)
         if limit < configured:
             _LOGGER.warning(
