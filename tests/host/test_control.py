@@ -1,4 +1,4 @@
-"""Control: commands that reach a running host through its socket, and who may send them."""
+"""Control: commands that reach a running host through its socket, who may send them, and a cancelled restart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,9 @@ import pytest
 from tests.host.plugins import is_running
 
 from plughost._api.errors import NotRunning
+from plughost._runtime import restart
 from plughost._runtime.control import AlreadyRunning, Control, send_command, socket_path
+from plughost._runtime.sockets import Sockets
 
 
 def fail() -> dict[str, Any]:
@@ -159,3 +163,17 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: py
         control.start()
     with pytest.raises((PermissionError, NotRunning)):
         send_command(data_dir, "ping")
+
+
+def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
+
+    def spawn(_: object) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        restarting.cancel()
+        return process
+
+    monkeypatch.setattr(restart, "_spawn", spawn)
+    control = Control(tmp_path, COMMANDS)
+    restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, stop=control.stop)
+    assert "ended with -15" in restarting()["reason"]

@@ -56,6 +56,7 @@ class Restart:
         self._stop = stop
         self._lock = threading.Lock()
         self._successor: subprocess.Popen[bytes] | None = None
+        self._is_cancelled = False
         self.done = False
 
     def __call__(self) -> Mapping[str, Any]:
@@ -85,7 +86,8 @@ class Restart:
             self._lock.release()
 
     def cancel(self) -> None:
-        """Terminate the successor if it does not serve yet."""
+        """Terminate the successor if it does not serve yet, even one that is just being started."""
+        self._is_cancelled = True
         if self._successor is not None and not self.done:
             self._successor.terminate()
 
@@ -102,6 +104,8 @@ class Restart:
                     self._successor = _spawn(descriptors)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
+                if self._is_cancelled:  # `cancel` may not have seen the successor
+                    self._successor.terminate()
             own_end.settimeout(PATIENCE)
             line = b""
             with suppress(TimeoutError, ConnectionError), own_end.makefile("rb") as stream:
