@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from plughost._api.errors import CertificateError
 from plughost._settings.sources import read_settings
+from plughost._tls import certificates
 from plughost._tls.certificates import describe, load_production, prepare
 from plughost._tls.keypairs import PreparedTLS
 
@@ -265,6 +266,14 @@ def test_der_certificate_says_how_to_convert(files: Files) -> None:
     files.write(issued)
     files.certificate.write_bytes(issued.certificate.public_bytes(serialization.Encoding.DER))
     with pytest.raises(CertificateError, match="openssl x509 -inform der"):
+        files.load()
+
+
+def test_key_file_that_vanishes_after_it_was_read_is_named(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that is replaced meanwhile, by unlinking it first, is refused by name."""
+    files.write(files.authority.issue())
+    monkeypatch.setattr(certificates, "usable_in_place", lambda _, key: key.unlink() or True)
+    with pytest.raises(CertificateError, match=r"privkey\.pem: was replaced while it was being read"):
         files.load()
 
 

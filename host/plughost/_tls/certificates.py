@@ -20,6 +20,7 @@ from plughost._tls.keypairs import (
     KeyPair,
     PreparedTLS,
     chain_pem,
+    is_exposed,
     key_type,
     locked_tls_folder,
     names_of,
@@ -78,7 +79,7 @@ def load_production(
         raise CertificateError("`key` is set under [tls] and `certificate` is not; set both, or `pkcs12`")
     warnings = _production_warnings(source, pair)
     if certificate is not None and key is not None and usable_in_place(certificate, key):
-        if key.stat().st_mode & 0o007:
+        if is_exposed(key):
             warnings.append(f"{key}: every user of this machine may read the private key; `chmod 600 {key}`")
     else:
         certificate, key = work_dir / "production-certificate.pem", work_dir / "production-key.pem"

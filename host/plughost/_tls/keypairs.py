@@ -149,6 +149,14 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
     )
 
 
+def is_exposed(key: Path) -> bool:
+    """Return whether every user of this machine may read the file of a key that was read just now."""
+    try:
+        return bool(key.stat().st_mode & 0o007)
+    except OSError as error:
+        raise CertificateError(f"{key}: was replaced while it was being read; try again") from error
+
+
 def key_type(key: PublicKeyTypes) -> str:
     """Return the type of a key, such as `EC P-256` or `RSA 2048`."""
     if isinstance(key, ec.EllipticCurvePublicKey):
