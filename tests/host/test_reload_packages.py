@@ -114,6 +114,17 @@ def test_modules_of_an_inspected_plugin_are_imported_afresh(folder: Path) -> Non
             assert client.get("/other").json()["word"] == "late"
 
 
+def test_no_reload_runs_while_a_plugin_is_inspected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would serve the inspected modules as those of a version that was installed meanwhile."""
+    were_locked: list[bool] = []
+    install(folder, "base", "__import__('sys').note_lock()", "1.0")
+    with running_host(distributions=InFolder(folder), settings={"disabled": ["base"]}) as host:
+        state = host.host
+        monkeypatch.setattr(sys, "note_lock", lambda: were_locked.append(state._change_lock.locked()), raising=False)
+        state.preview_host(state.settings.with_all_enabled())
+    assert were_locked == [True]
+
+
 def test_an_import_that_hangs_is_named_when_the_next_one_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python imports a module only once at a time, so the failure says that a corrected version needs a restart."""
     go_on = threading.Event()

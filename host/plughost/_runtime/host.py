@@ -91,9 +91,10 @@ class Host(HostState):
         """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
-        host.generation = host.dry_run()
-        host.generation.close()
-        self.imported = host.attempted | self.imported
+        with self._change_lock:  # a reload would take what is imported here for what is installed then
+            host.generation = host.dry_run()
+            host.generation.close()
+            self.imported = host.attempted | self.imported
         return host
 
     def start(self, environment: Environment | None = None) -> None:
