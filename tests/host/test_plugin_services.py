@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Observer, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._api.context import PluginContext as Context
 from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
@@ -44,8 +44,18 @@ class Greeting:
         instances: list[int] = context.keep("instances", list)
         instances.append(id(self))
         context.add_query("size", lambda: {"size": len(instances)})
+        context.add_query("prefix", lambda: {"prefix": self.prefix})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
+
+
+class Silent:
+    """A later version, without routes and queries."""
+
+    @hookimpl
+    def register_observers(self) -> list[Observer]:
+        """Observe nothing."""
+        return []
 
 
 def _plugin(prefix: str = "/hello", *paths: str) -> Greeting:
@@ -147,6 +157,19 @@ def test_commands_reach_the_plugin_in_the_running_host(tmp_path: Path) -> None:
             assert "is active" in context.query_host("size")["error"]
         finally:
             control.stop()
+
+
+def test_a_query_ends_with_the_version_that_added_it() -> None:
+    """A version that no longer adds the query doesn't answer it, and a version that is refused answers none."""
+    distributions = [plugin_distribution("greeting", Greeting)]
+    with running_host(distributions=distributions) as host:
+        distributions[:] = [plugin_distribution("greeting", _plugin("hello"), version="1.1")]
+        assert not host.host.reload().swapped
+        assert host.host.view.answer_query("greeting", "prefix") == {"prefix": "/hello"}
+        distributions[:] = [plugin_distribution("greeting", Silent, version="1.2")]
+        assert host.host.reload().swapped
+        with pytest.raises(LookupError, match="no plugin greeting with the query prefix is active"):
+            host.host.view.answer_query("greeting", "prefix")
 
 
 def test_a_subscriber_receives_the_lines_of_the_log() -> None:

@@ -161,7 +161,6 @@ class LiveView:
         self.events: Events = host.events
         self.lines: Events = host.lines
         self._objects: dict[tuple[str, str], Any] = {}
-        self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -275,17 +274,14 @@ class LiveView:
             value: T = self._objects[plugin, name]
             return value
 
-    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        self._queries[plugin, name] = handler
-
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
         """Return the response to a query of a plugin's command.
 
         Raises:
             LookupError: The plugin does not serve, or has no such query.
         """
-        handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in {record.name for record in self._host.active}:
+        handler = next((each.context.queries.get(name) for each in self._host.active if each.name == plugin), None)
+        if handler is None:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()
