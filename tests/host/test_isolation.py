@@ -347,3 +347,4 @@ def test_a_failing_life_cycle_hook_is_recorded_and_the_plugin_serves(hook: str, 
         host.host.stop()
     assert entry is not None
     assert [failure.stage for failure in entry.trouble] == [hook]
+    assert "plughost plugins" not in entry.trouble[0].advice  # which doesn't call this hook, so it has no traceback
