@@ -172,6 +172,24 @@ def test_a_query_ends_with_the_version_that_added_it() -> None:
             host.host.view.answer_query("greeting", "prefix")
 
 
+def test_a_subscriber_that_raises_stops_nobody() -> None:
+    """Whoever emits goes on, the other subscribers get the event, and the log names the function."""
+    lines, stream, seen = Events(), io.StringIO(), list[Event]()
+    logger = make_logger(LogSettings(format="json"), stream, lines)
+
+    def stumble(event: Event) -> None:
+        raise KeyError(event.name)
+
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)], logger=logger) as host:
+        lines.on_failure = host.host.events.on_failure
+        lines.subscribe(stumble)
+        host.host.events.subscribe(stumble)
+        host.host.events.subscribe(seen.append, "reload")
+        assert host.host.reload().swapped
+    assert [event.name for event in seen] == ["reload"]
+    assert f'"subscriber":"{__name__}.{stumble.__qualname__}"' in stream.getvalue()
+
+
 def test_a_subscriber_receives_the_lines_of_the_log() -> None:
     """It gets each line at or above `log.level` with all its fields; the line also goes to the log as before."""
     lines, seen, stream = Events(), list[Event](), io.StringIO()

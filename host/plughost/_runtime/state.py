@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plughost._api.events import Events
+from plughost._api.events import Events, Subscriber
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._logging import make_logger
@@ -93,6 +93,7 @@ class HostState:
         self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
         self.audit: Audit = Audit(self.logger, settings.data_dir, settings.path(settings.host.log.audit))
         self.events: Events = Events()
+        self.lines.on_failure = self.events.on_failure = self._log_failed_subscriber
         self.clock: Clock = clock or Clock()
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
         self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
@@ -145,6 +146,10 @@ class HostState:
     def stores(self) -> Mapping[str, OpenStore[Any]]:
         """The open stores of all plugins, by name."""
         return self.generation.stores
+
+    def _log_failed_subscriber(self, subscriber: Subscriber, error: Exception) -> None:
+        name = f"{getattr(subscriber, '__module__', '')}.{getattr(subscriber, '__qualname__', repr(subscriber))}"
+        self.logger.error("event subscriber failed", subscriber=name.lstrip("."), exc_info=error)
 
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
