@@ -97,6 +97,8 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     (Route, {"suffix": "more"}, "Says has no responder with the suffix 'more', such as on_get_more"),
     (Store, {"migrations": "migrations"}, "store 'bad': migrations is no folder, such as importlib.resources.files("),
     (Middleware, {"scope": "sites"}, "middleware 'bad': there is no scope 'sites'; scopes are plugin, site, host"),
+    (Check, {"kinds": frozenset({"readiness"})}, "kinds is no set of live, ready or started: frozenset({'readiness'})"),
+    (Check, {"kinds": "ready"}, "kinds is no set of live, ready or started: 'ready'"),
     (Store, {"breaking": 2}, "store 'bad': breaking is no tuple of integers: 2"),
 ]
 

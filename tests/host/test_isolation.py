@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import create_model
 from tests.host.plugins import Plugin, Says, Speaker, group_of, raising, reason, serving, with_good_plugin
 
 from plughost import (
@@ -223,6 +224,14 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
     ("hook", "rubbish", "message"),
     [
         ("register_settings", 7, "it returned 7. Return the pydantic model class of the plugin's settings."),
+        (
+            "register_settings",
+            create_model("S", site=(str, "main")),
+            (
+                "the settings model S has a field site, which is the host's: give it another name. "
+                "Report it to the plugin's author, or disable the plugin."
+            ),
+        ),
         ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),
         ("register_checks", 7, "it returned 7. Return a list of Check."),
         ("register_checks", [7], "it returned a int. Return a list of Check."),
@@ -347,3 +356,4 @@ def test_a_failing_life_cycle_hook_is_recorded_and_the_plugin_serves(hook: str, 
         host.host.stop()
     assert entry is not None
     assert [failure.stage for failure in entry.trouble] == [hook]
+    assert "plughost plugins" not in entry.trouble[0].advice  # which doesn't call this hook, so it has no traceback

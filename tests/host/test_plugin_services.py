@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Observer, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._api.context import PluginContext as Context
 from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
@@ -44,8 +44,18 @@ class Greeting:
         instances: list[int] = context.keep("instances", list)
         instances.append(id(self))
         context.add_query("size", lambda: {"size": len(instances)})
+        context.add_query("prefix", lambda: {"prefix": self.prefix})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
+
+
+class Silent:
+    """A later version, without routes and queries."""
+
+    @hookimpl
+    def register_observers(self) -> list[Observer]:
+        """Observe nothing."""
+        return []
 
 
 def _plugin(prefix: str = "/hello", *paths: str) -> Greeting:
@@ -147,6 +157,37 @@ def test_commands_reach_the_plugin_in_the_running_host(tmp_path: Path) -> None:
             assert "is active" in context.query_host("size")["error"]
         finally:
             control.stop()
+
+
+def test_a_query_ends_with_the_version_that_added_it() -> None:
+    """A version that no longer adds the query doesn't answer it, and a version that is refused answers none."""
+    distributions = [plugin_distribution("greeting", Greeting)]
+    with running_host(distributions=distributions) as host:
+        distributions[:] = [plugin_distribution("greeting", _plugin("hello"), version="1.1")]
+        assert not host.host.reload().swapped
+        assert host.host.view.answer_query("greeting", "prefix") == {"prefix": "/hello"}
+        distributions[:] = [plugin_distribution("greeting", Silent, version="1.2")]
+        assert host.host.reload().swapped
+        with pytest.raises(LookupError, match="no plugin greeting with the query prefix is active"):
+            host.host.view.answer_query("greeting", "prefix")
+
+
+def test_a_subscriber_that_raises_stops_nobody() -> None:
+    """Whoever emits goes on, the other subscribers get the event, and the log names the function."""
+    lines, stream, seen = Events(), io.StringIO(), list[Event]()
+    logger = make_logger(LogSettings(format="json"), stream, lines)
+
+    def stumble(event: Event) -> None:
+        raise KeyError(event.name)
+
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)], logger=logger) as host:
+        lines.on_failure = host.host.events.on_failure
+        lines.subscribe(stumble)
+        host.host.events.subscribe(stumble)
+        host.host.events.subscribe(seen.append, "reload")
+        assert host.host.reload().swapped
+    assert [event.name for event in seen] == ["reload"]
+    assert f'"subscriber":"{__name__}.{stumble.__qualname__}"' in stream.getvalue()
 
 
 def test_a_subscriber_receives_the_lines_of_the_log() -> None:

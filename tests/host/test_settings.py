@@ -295,16 +295,6 @@ def test_a_table_of_a_plugin_that_is_not_installed_is_a_warning(tmp_path: Path) 
     assert settings.unknown_plugins(["shop", "catalog-v1"]) == warnings
 
 
-def test_a_plugin_may_not_use_the_hosts_keys(tmp_path: Path) -> None:
-    """A settings model with a field that the host itself reads is refused."""
-
-    class Greedy(BaseModel):
-        site: str = ""
-
-    with pytest.raises(SettingsError, match="site, which is the host's"):
-        read("", tmp_path).plugin_settings("greedy", Greedy)
-
-
 def test_relative_paths_start_at_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths in the settings are relative to the file's folder, wherever the host is started."""
     (tmp_path / "etc").mkdir()

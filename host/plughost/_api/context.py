@@ -55,6 +55,7 @@ class PluginContext(Generic[SettingsT]):
         audits: Where `audit` writes. By default, the log.
         announcements: Lines for the person who starts the host. See `announce`.
         logins: Functions that issue tokens for demo accounts. See `offer_login`.
+        queries: What the plugin's commands can ask it in the running host. See `add_query`.
     """
 
     plugin: str
@@ -70,6 +71,7 @@ class PluginContext(Generic[SettingsT]):
     metrics: Metrics = field(default_factory=Metrics)
     announcements: list[str] = field(default_factory=list)
     logins: dict[str, Callable[[], str]] = field(default_factory=dict)
+    queries: dict[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
     audits: Audit | None = None
 
     @property
@@ -205,7 +207,7 @@ class PluginContext(Generic[SettingsT]):
             name: The query's name, one word.
             handler: Returns the answer as JSON values. Called in its own thread.
         """
-        self.services.add_query(self.plugin, name, handler)
+        self.queries[name] = handler
 
     def query_host(self, name: str) -> Mapping[str, Any]:
         """Query the plugin in the host that runs on the same data folder. For commands.

@@ -30,11 +30,18 @@ Subscriber = Callable[[Event], None]
 
 
 class Events:
-    """Passes events to subscribers. Without any, it costs next to nothing."""
+    """Passes events to subscribers. Without any, it costs next to nothing.
+
+    Attributes:
+        on_failure: Called with a subscriber and the exception that it raised; a host logs it. Without it, `publish`
+            raises the exception.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
+        self._reporting = threading.local()
+        self.on_failure: Callable[[Subscriber, Exception], None] | None = None
 
     @property
     def watched(self) -> bool:
@@ -52,7 +59,7 @@ class Events:
         """Call a function with each event from now on, in the thread that emits it.
 
         Args:
-            subscriber: Must return quickly and not raise.
+            subscriber: Must return quickly. If it raises, the host logs that, and whoever emitted the event goes on.
             *names: The names of the events that it gets. All by default, which slows each store operation on the host.
 
         Returns:
@@ -77,4 +84,18 @@ class Events:
         """Emit an existing event."""
         for subscriber, names in self._subscribers:
             if not names or event.name in names:
-                subscriber(event)
+                try:
+                    subscriber(event)
+                except Exception as error:  # noqa: BLE001 - a subscriber is a plugin's code, and may raise anything
+                    self._report(subscriber, error)
+
+    def _report(self, subscriber: Subscriber, error: Exception) -> None:
+        if self.on_failure is None:
+            raise error
+        if getattr(self._reporting, "begun", False):  # a subscriber to the log's lines gets this report, too
+            return
+        self._reporting.begun = True
+        try:
+            self.on_failure(subscriber, error)
+        finally:
+            self._reporting.begun = False

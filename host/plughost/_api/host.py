@@ -363,6 +363,3 @@ class HostServices(HostView, Protocol):
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
         """Return an object that lives as long as the host. See `PluginContext.keep`."""
-
-    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        """Let commands query this host. See `PluginContext.add_query`."""

@@ -38,8 +38,11 @@ class Failure:
         return f"{self.stage}: {self.cause}{stop} {self.advice}"
 
 
-def with_advice(failure: Failure, installed: InstalledPlugin) -> Failure:
-    """Return a failure with advice. The reader of one in a single file is its author, and uses --dev."""
+def with_advice(failure: Failure, installed: InstalledPlugin, *, serves: bool = False) -> Failure:
+    """Return a failure with advice. The reader of one in a single file is its author, and uses --dev.
+
+    Hooks of a plugin that serves are called in the running host alone, so no command can show their traceback.
+    """
     if failure.advice:
         return failure
     remedy, dev = "report it to the plugin's author, or disable the plugin.", ""
@@ -47,8 +50,8 @@ def with_advice(failure: Failure, installed: InstalledPlugin) -> Failure:
         remedy, dev = f"mend {file}, which is your own.", "--dev "
     if not failure.trace:
         return replace(failure, advice=f"{remedy[0].upper()}{remedy[1:]}")
-    traceback_hint = f"The traceback is in the log, or shown by `plughost plugins {dev}--why {installed.name}`"
-    return replace(failure, advice=f"{traceback_hint}; {remedy}")
+    command = "" if serves else f", or shown by `plughost plugins {dev}--why {installed.name}`"
+    return replace(failure, advice=f"The traceback is in the log{command}; {remedy}")
 
 
 def failure_from(stage: str, raised: BaseException) -> Failure:

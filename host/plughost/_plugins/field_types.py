@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import Any, Final
 
@@ -55,6 +56,10 @@ def _mapping_of(key: type, kind: type = object) -> TypeCheck:
     )
 
 
+def _is_kinds(value: object) -> bool:
+    return isinstance(value, AbstractSet) and value <= {"live", "ready", "started"}
+
+
 def _is_folder(value: object) -> bool:
     return hasattr(value, "joinpath") and hasattr(value, "iterdir")
 
@@ -64,6 +69,7 @@ _FIELD_TYPES: Final[Mapping[str, tuple[str, TypeCheck]]] = {
     "str | None": ("text or None", _instance_of(str, type(None))),
     "bool": ("bool", _instance_of(bool)),
     "int | None": ("integer or None", _instance_of(int, type(None))),
+    "frozenset[Literal['live', 'ready', 'started']]": ("set of live, ready or started", _is_kinds),
     "tuple[str, ...]": ("tuple of texts", _sequence_of(str)),
     "tuple[int, ...]": ("tuple of integers", _sequence_of(int)),
     "tuple[Parameter, ...]": ("tuple of Parameter", _sequence_of(Parameter)),

@@ -17,6 +17,7 @@ from plughost._plugins.failures import Failure
 from plughost._plugins.loader import reinstantiate
 from plughost._plugins.validation import check, require_idempotency_store, require_sync
 from plughost._settings.errors import SettingsError
+from plughost._settings.models import MountSettings
 
 if TYPE_CHECKING:
     import structlog
@@ -50,6 +51,10 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
         model = registry.call(record, "register_settings")
         if not (isinstance(model, type) and issubclass(model, BaseModel)):
             raise PluginError(f"it returned {model!r}", "Return the pydantic model class of the plugin's settings.")
+        reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
+        if reserved:
+            where = f"the settings model {model.__name__} has a field {reserved[0]}"
+            raise PluginError(f"{where}, which is the host's: give it another name")
     try:
         values, mount = settings.plugin_settings(record.name, model), settings.mount_settings(record.name)
     except SettingsError as error:

@@ -157,7 +157,7 @@ class Registry:
         """Call a hook of a plugin that serves. A failure is recorded as trouble and returned; the plugin serves on."""
         _, failure = self._call(record, hook, partial(self.call, record, hook))
         if failure is not None:
-            failure = with_advice(failure, record.installed)
+            failure = with_advice(failure, record.installed, serves=True)
             record.trouble.append(failure)
         return failure
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from plughost._api.events import Events
+from plughost._api.events import Events, Subscriber
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._logging import make_logger
@@ -93,6 +93,7 @@ class HostState:
         self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
         self.audit: Audit = Audit(self.logger, settings.data_dir, settings.path(settings.host.log.audit))
         self.events: Events = Events()
+        self.lines.on_failure = self.events.on_failure = self._log_failed_subscriber
         self.clock: Clock = clock or Clock()
         self.serving: Serving = Serving(settings, self._prepare_tls, sockets)
         self.request_log: RequestLog = RequestLog(self.logger, self.events, self.serving.dispatcher.processor.bind)
@@ -146,6 +147,10 @@ class HostState:
         """The open stores of all plugins, by name."""
         return self.generation.stores
 
+    def _log_failed_subscriber(self, subscriber: Subscriber, error: Exception) -> None:
+        name = f"{getattr(subscriber, '__module__', '')}.{getattr(subscriber, '__qualname__', repr(subscriber))}"
+        self.logger.error("event subscriber failed", subscriber=name.lstrip("."), exc_info=error)
+
     def _prepare_tls(self) -> PreparedTLS:
         from plughost._tls.certificates import prepare  # noqa: PLC0415 - brings cryptography
 
@@ -161,7 +166,6 @@ class LiveView:
         self.events: Events = host.events
         self.lines: Events = host.lines
         self._objects: dict[tuple[str, str], Any] = {}
-        self._queries: dict[tuple[str, str], Callable[[], Mapping[str, Any]]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -275,17 +279,14 @@ class LiveView:
             value: T = self._objects[plugin, name]
             return value
 
-    def add_query(self, plugin: str, name: str, handler: Callable[[], Mapping[str, Any]]) -> None:
-        self._queries[plugin, name] = handler
-
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
         """Return the response to a query of a plugin's command.
 
         Raises:
             LookupError: The plugin does not serve, or has no such query.
         """
-        handler = self._queries.get((plugin, name))
-        if handler is None or plugin not in {record.name for record in self._host.active}:
+        handler = next((each.context.queries.get(name) for each in self._host.active if each.name == plugin), None)
+        if handler is None:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
         return handler()

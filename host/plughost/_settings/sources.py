@@ -126,10 +126,6 @@ class Settings:
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
         """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
-        reserved = sorted(set(MountSettings.model_fields) & set(model.model_fields))
-        if reserved:
-            where = f"the settings model {model.__name__} has a field {reserved[0]}"
-            raise SettingsError([f"{where}, which is the host's: give it another name"])
         return self._validate(model, plugin)
 
     def _validate(self, model: type[ModelT], plugin: str) -> ModelT:

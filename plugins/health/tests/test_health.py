@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from importlib import metadata
@@ -77,6 +78,23 @@ def test_a_check_that_raises_reveals_nothing_internal() -> None:
         assert answer.status_code == 503
         assert _checks(answer)["watched"]["data"] == {"error": "OSError"}
         assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [
+        (lambda: True, "it returned a bool, and no Health"),
+        (lambda: Health(up=True, data={"value": object()}), "TypeError"),
+        (sys.exit, "SystemExit"),
+    ],
+)
+def test_a_check_that_breaks_the_rules_is_down(check: Any, error: str) -> None:
+    """Whatever one plugin's check does, the probe answers with the results of all, again and again."""
+    with _host(Watched(check)) as host, host.client() as client:
+        for _ in range(2):
+            answer = client.get("/q/health/ready")
+            assert (answer.status_code, _checks(answer)["watched"]["data"]) == (503, {"error": error})
+            assert _checks(answer)["host"]["status"] == "UP"
 
 
 def test_a_check_that_hangs_holds_one_thread() -> None:

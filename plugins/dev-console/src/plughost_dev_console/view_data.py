@@ -310,6 +310,9 @@ def _name(req: Request) -> str:
 
 def _run(check: Check) -> Health:
     try:
-        return bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
+        found: Any = bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
+        if isinstance(found, Health):
+            return found
+        return Health(up=False, data={"error": f"it returned a {type(found).__name__}, and no Health"})
     except Exception as error:  # noqa: BLE001 - a check that raises is down
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost import Health
+from plughost.http import encode
 from plughost_health.checks import HOST
 
 if TYPE_CHECKING:
@@ -51,8 +52,12 @@ class CachedCheck:
 
     def _run(self) -> None:
         try:
-            found = self.check.check()
-        except Exception as error:  # noqa: BLE001 - a check that raises is down
+            found: Any = self.check.check()
+            if isinstance(found, Health):
+                encode(dict(found.data))
+            else:
+                found = Health(up=False, data={"error": f"it returned a {type(found).__name__}, and no Health"})
+        except BaseException as error:  # noqa: BLE001 - a check that raises is down, also by sys.exit
             found = Health(up=False, data={"error": type(error).__name__})
         with self._changed:
             self._found = found
