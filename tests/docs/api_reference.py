@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from functools import cached_property
 from typing import Any, Final
 
 MODULES: Final = ("plughost", "plughost.http", "plughost.stores", "plughost.ratelimits", "plughost.testing")
@@ -35,7 +36,7 @@ def _section(name: str, value: Any) -> str:
     if methods:
         text += "\n**Methods**\n\n"
     for method, function in methods:
-        shown = method if isinstance(function, property) else f"{method}{_signature(function)}"
+        shown = method if isinstance(function, (property, cached_property)) else f"{method}{_signature(function)}"
         text += f"- `{shown}`: {_opening(function)}\n"
     return text
 
@@ -43,7 +44,7 @@ def _section(name: str, value: Any) -> str:
 def _methods(value: type) -> list[tuple[str, Any]]:
     """Return a class's own public methods and properties, in the order of the source."""
     members = {name: member for name, member in vars(value).items() if not name.startswith("_")}
-    wanted = (staticmethod, classmethod, property)
+    wanted = (staticmethod, classmethod, property, cached_property)
     return [
         (name, getattr(member, "__func__", member))
         for name, member in members.items()
