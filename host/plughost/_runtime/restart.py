@@ -26,6 +26,7 @@ PATIENCE: Final = 600.0
 
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
+_STOPPING: Final = {"ok": False, "stopping": True, "reason": "the host is stopping"}
 
 # Moves the descriptors to 3 and above, and replaces itself by the successor: LISTEN_PID must be the successor's own id.
 _EXEC_SCRIPT: Final = """
@@ -54,6 +55,7 @@ class Restart:
         self._control = control
         self._can_restart = can_restart
         self._stop = stop
+        self._is_cancelled = False
         self._lock = threading.Lock()
         self._successor: subprocess.Popen[bytes] | None = None
         self.done = False
@@ -62,18 +64,21 @@ class Restart:
         """Start the successor and wait until it serves. Meanwhile, and if that fails, this process serves on.
 
         Returns:
-            `ok`; the `pid` of the successor, or the `reason` of the failure; and the `seconds` that it took.
+            `ok`; the `pid` of the successor, or the `reason` of the failure; and the `seconds` that it took. If
+            `stopping`, neither process serves on.
         """
         if not self._lock.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}
         try:
             if self.done or not self._can_restart():
-                return {"ok": False, "reason": "this process is on its way out"}
+                return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
             started = monotonic()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
+            if self._is_cancelled:  # the successor ends, even if it came to serve
+                result = dict(_STOPPING)
             if result["ok"]:
                 self.done = True
                 notify(f"MAINPID={result['pid']}")
@@ -85,7 +90,8 @@ class Restart:
             self._lock.release()
 
     def cancel(self) -> None:
-        """Terminate the successor if it does not serve yet."""
+        """Terminate the successor if it does not serve yet: this process is stopping."""
+        self._is_cancelled = True
         if self._successor is not None and not self.done:
             self._successor.terminate()
 
