@@ -233,6 +233,15 @@ def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
         assert host.process.wait(PATIENCE) == 0
 
 
+def test_a_next_process_that_was_killed_is_not_called_slow(sandbox: Sandbox) -> None:
+    """As by the system when memory is short: the reason is not that it took too long."""
+    source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    killed = build_wheel(sandbox.wheels, "plughost-b", "1.0", {"b.py": source}, plugins={"killed": "b"})
+    with sandbox.serving():
+        sandbox.put(killed)
+        assert "the next process ended with -9 and never served" in sandbox.run("restart", code=1)
+
+
 def test_a_process_that_cannot_take_commands_answers_its_requests(sandbox: Sandbox) -> None:
     """It had accepted connections by then, from the sockets that the old process continues to use."""
     sandbox.put(build_wheel(sandbox.wheels, "plughost-late", "1.0", {"late.py": _LATE}, plugins={"late": "late"}))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -117,11 +116,9 @@ class Restart:
             if "pid" not in result:
                 _wait_or_kill(self._successor)
             return result
-        _wait_or_kill(self._successor)
-        code = self._successor.returncode
-        outcome = (
-            f"did not serve within {PATIENCE:g} s" if code == -signal.SIGKILL else f"ended with {code} and never served"
-        )
+        killed = _wait_or_kill(self._successor)
+        ended = f"ended with {self._successor.returncode} and never served"
+        outcome = f"did not serve within {PATIENCE:g} s" if killed else ended
         return {"reason": f"the next process {outcome}; its log says why"}
 
 
@@ -158,13 +155,15 @@ def notify(state: str) -> None:
         connection.sendall(state.encode())
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process to end; kill it after 5 s."""
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a process to end; kill it after 5 s. Return whether that was necessary."""
     try:
         process.wait(5.0)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return True
+    return False
 
 
 def _spawn(descriptors: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
