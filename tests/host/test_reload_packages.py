@@ -44,6 +44,22 @@ def install(folder: Path, name: str, word: str, version: str, *requires: str, he
     write_package(folder, f"reloaded-{name}", files, version=version, requires=requires, entry_points=entry)
 
 
+def test_a_plugin_with_damaged_metadata_is_not_removed(folder: Path) -> None:
+    """A reload that finds it no longer is refused, as for a plugin that would fail; without its files it is removed."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        client.get("/base")
+        path = next(folder.glob("reloaded_base-*.dist-info")) / "entry_points.txt"
+        path.unlink()
+        (path.parent / "METADATA").unlink()
+        report = host.host.reload()
+        assert not report.swapped
+        assert "reloaded_base-1.0.dist-info is damaged: METADATA is missing" in report.problems[0]
+        assert client.get("/base").json() == {"word": "one", "count": 2}
+        remove_package(folder, "reloaded-base")
+        assert host.host.reload().removed == ("base",)
+
+
 def test_a_real_package_is_imported_afresh_with_its_dependents(folder: Path) -> None:
     """An upgraded package serves its new submodules, also to its dependents; unrelated plugins keep their memory."""
     install(folder, "base", "'one'", "1.0")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -111,6 +114,28 @@ def test_a_replaced_version_can_return_without_an_index(sandbox: Sandbox) -> Non
     again = sandbox.files()
     assert again.keys() == first.keys()
     assert all(again[name] == first[name] for name in first if not name.endswith("RECORD"))
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "code"),
+    [pytest.param(partial(speaker_wheel, word="new"), 0, id="served"), pytest.param(broken_wheel, 1, id="put-back")],
+)
+def test_the_hosts_user_can_read_what_root_installs_with_umask_077(
+    sandbox: Sandbox, upgrade: Callable[..., Path], code: int
+) -> None:
+    """New files and folders are as readable as the environment; otherwise the host would lose the plugin."""
+    sandbox.site.chmod(0o755)
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "old"))
+    with sandbox.serving():
+        upgrade(sandbox.wheels, "greeter", "2.0")
+        before = os.umask(0o077)
+        try:
+            sandbox.run("install", "-U", "greeter", code=code)
+        finally:
+            os.umask(before)
+    found = [path for path in sandbox.site.rglob("*") if "greeter" in str(path)]
+    assert found
+    assert [path for path in found if not path.stat().st_mode & 0o004] == []
 
 
 @pytest.mark.thorough

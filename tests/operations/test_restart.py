@@ -10,17 +10,27 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import pytest
 from tests.waiting import wait_until
 
+from plughost import NotRunning
+
 from .environments import PATIENCE, Sandbox
 from .wheels import broken_wheel, build_wheel, host_wheel, speaker_wheel
 
 _WITH_HTTPS = ('listeners = ["http"]\nhttp_port', 'https_port = 0\nlisteners = ["http", "https"]\nhttp_port')
+
+_STOPPER = """
+import os, signal
+
+os.kill(os.getppid(), signal.SIGTERM)
+while signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # until a signal to stop has come to this process
+    pass
+"""
 
 _PROBER = """
 import os, threading
@@ -212,6 +222,24 @@ def test_a_process_that_cannot_serve_replaces_nothing(sandbox: Sandbox) -> None:
         settings.write_text('data_dir = "data"\n')
         assert host.get("/greeter").json()["count"] == 2
         assert host.status()["pid"] == host.process.pid
+
+
+def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
+    """It ends the next process, too, so the command claims of neither that it serves."""
+    stopper = build_wheel(sandbox.wheels, "plughost-a", "1.0", {"a.py": _STOPPER}, plugins={"stopper": "a"})
+    with suppress(NotRunning), sandbox.serving() as host:
+        sandbox.put(stopper)
+        assert sandbox.run("restart", code=1) == "Error: Not restarted: the host is stopping.\n"
+        assert host.process.wait(PATIENCE) == 0
+
+
+def test_a_next_process_that_was_killed_is_not_called_slow(sandbox: Sandbox) -> None:
+    """As by the system when memory is short: the reason is not that it took too long."""
+    source = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    killed = build_wheel(sandbox.wheels, "plughost-b", "1.0", {"b.py": source}, plugins={"killed": "b"})
+    with sandbox.serving():
+        sandbox.put(killed)
+        assert "the next process ended with -9 and never served" in sandbox.run("restart", code=1)
 
 
 def test_a_process_that_cannot_take_commands_answers_its_requests(sandbox: Sandbox) -> None:

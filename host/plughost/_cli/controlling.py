@@ -71,6 +71,8 @@ def restart(settings: Settings, as_json: bool) -> None:
         for plugin in _send(settings.data_dir, "status")["plugins"]:
             if plugin["reason"]:
                 say(f"{plugin['name']} is {plugin['state']}: {plugin['reason']}", err=True)
+    elif answer.get("stopping"):
+        say("Error: Not restarted: the host is stopping.", err=True)
     else:
         say(f"Error: Not restarted. The old process continues to serve: {answer['reason']}", err=True)
     if not answer["ok"]:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from packaging.utils import canonicalize_name
+
 from plughost._apps.edge import SAFE_METHODS
 from plughost._plugins.registry import Registry, State
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Observer
     from plughost._api.host import Value
     from plughost._apps.application import SiteApp
+    from plughost._plugins.environment import Environment
     from plughost._settings.sources import Settings
 
 
@@ -145,6 +148,14 @@ def refuse(generation: Generation, running: Generation | None, accept: Collectio
         problems = [f"{each.installed.label} would be {each.state}" for each in failed if each.name in serving]
     if problems:
         raise GenerationRefused("; ".join(dict.fromkeys(problems)), registry)
+
+
+def damaged_plugins(environment: Environment, running: Generation, leaving: Collection[str]) -> list[str]:
+    """Return which plugins that serve are still installed, but are found no longer: their metadata can't be read."""
+    found = {each.name for each in environment.plugins} | set(leaving)
+    lost = [each.installed for each in running.registry.active() if each.name not in found]
+    damages = [(each, environment.installed.get(canonicalize_name(each.distribution))) for each in lost]
+    return [f"{each.label} can't be found: {now.folder} is damaged: {now.damage}" for each, now in damages if now]
 
 
 def start_problems(generation: Generation) -> list[str]:

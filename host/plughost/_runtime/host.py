@@ -13,7 +13,7 @@ from plughost._logging import silent_logger
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import Discovery, build, migrate, rehearse
-from plughost._runtime.generation import Generation, GenerationRefused, refuse
+from plughost._runtime.generation import Generation, GenerationRefused, damaged_plugins, refuse
 from plughost._runtime.reports import report_swapped, report_unchanged
 from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
@@ -246,6 +246,9 @@ class Host(HostState):
             return report_unchanged(running, error.problems, started)
         environment = self._discovery.discover(settings, dev=self.dev)
         registry = self._register(environment, settings)
+        damaged = damaged_plugins(environment, running, {*settings.host.disabled, *accept})
+        if damaged:
+            return report_unchanged(running, damaged, started)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
             return report_unchanged(running, [], started, restart_needed=reasons)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ PATIENCE: Final = 600.0
 
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
+_STOPPING: Final = {"ok": False, "stopping": True, "reason": "the host is stopping"}
 
 # Moves the descriptors to 3 and above, and replaces itself by the successor: LISTEN_PID must be the successor's own id.
 _EXEC_SCRIPT: Final = """
@@ -63,18 +63,21 @@ class Restart:
         """Start the successor and wait until it serves. Meanwhile, and if that fails, this process serves on.
 
         Returns:
-            `ok`; the `pid` of the successor, or the `reason` of the failure; and the `seconds` that it took.
+            `ok`; the `pid` of the successor, or the `reason` of the failure; and the `seconds` that it took. If
+            `stopping`, neither process serves on.
         """
         if not self._lock.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}
         try:
             if self.done or not self._can_restart():
-                return {"ok": False, "reason": "this process is on its way out"}
+                return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
             started = monotonic()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
+            if self._is_cancelled:  # the successor ends, even if it came to serve
+                result = dict(_STOPPING)
             if result["ok"]:
                 self.done = True
                 notify(f"MAINPID={result['pid']}")
@@ -115,11 +118,9 @@ class Restart:
             if "pid" not in result:
                 _wait_or_kill(self._successor)
             return result
-        _wait_or_kill(self._successor)
-        code = self._successor.returncode
-        outcome = (
-            f"did not serve within {PATIENCE:g} s" if code == -signal.SIGKILL else f"ended with {code} and never served"
-        )
+        killed = _wait_or_kill(self._successor)
+        ended = f"ended with {self._successor.returncode} and never served"
+        outcome = f"did not serve within {PATIENCE:g} s" if killed else ended
         return {"reason": f"the next process {outcome}; its log says why"}
 
 
@@ -156,13 +157,15 @@ def notify(state: str) -> None:
         connection.sendall(state.encode())
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process to end; kill it after 5 s."""
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for a process to end; kill it after 5 s. Return whether that was necessary."""
     try:
         process.wait(5.0)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+        return True
+    return False
 
 
 def _spawn(descriptors: list[tuple[str, int]]) -> subprocess.Popen[bytes]:

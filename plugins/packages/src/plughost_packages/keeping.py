@@ -43,7 +43,11 @@ def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
     Raises:
         CommandError: Another operation is running: only one runs in an environment at a time.
     """
-    with _lock_environment(), tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder:
+    with (
+        _lock_environment(),
+        tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder,
+        _environment_umask(),
+    ):
         _remove_debris()
         before, installed = _list_files(), Environment().installed
         files = [path for key in keys & installed.keys() for path in _installed_paths(installed[key]) if path.is_file()]
@@ -89,6 +93,16 @@ def _lock_environment() -> Iterator[None]:
         raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def _environment_umask() -> Iterator[None]:
+    """Let whoever can read the environment read new files in it, too: the host's user is seldom who installs."""
+    before = os.umask(0o777 & ~Path(sysconfig.get_path("purelib")).stat().st_mode)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _list_files() -> set[Path]:
