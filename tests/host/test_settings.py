@@ -116,6 +116,7 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("x = ", "it is not valid TOML"),
         ("x = 1\nx = 2", "it is not valid TOML"),
         ("x = " + "[" * 20000, "it is not valid TOML"),
+        ("x = " + "9" * 5000, "it is not valid TOML"),
     ],
 )
 def test_a_mistake_in_the_file_is_reported(text: str, message: str, tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def _read_file(config: Path | None, variable: str | None) -> tuple[Path | None, 
 def _parse_toml(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or a number of more than 4300 digits
         reason = str(error).replace(r"Illegal character '\n'", "a text lacks its quote at the end of the line")
         raise SettingsError([f"{file}: it is not valid TOML: {reason}"]) from None
     except RecursionError:

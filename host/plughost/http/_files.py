@@ -139,7 +139,7 @@ def _if_range_holds(req: falcon.Request, etag: str, modified: datetime | None) -
 
 def _matches(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
     return any(
-        tag == "*" or (tag == etag != "" and not (strong and isinstance(tag, falcon.ETag) and tag.is_weak))
+        tag == etag != "" and not (strong and tag.is_weak) if isinstance(tag, falcon.ETag) else tag == "*"
         for tag in tags
     )
 

@@ -141,7 +141,7 @@ def test_if_match_makes_a_change_conditional(client: httpx.Client, create: Creat
     path = f"/products/{product['id']}"
     tag = client.get(path).headers["ETag"]
     body = {"json": BODY} if method == "PUT" else {}
-    for wrong in ('"outdated"', f"W/{tag}", "", ",", "not, quoted"):
+    for wrong in ('"outdated"', f"W/{tag}", "", ",", "not, quoted", '"*"'):
         assert client.request(method, path, headers={"If-Match": wrong}, **body).status_code == 412  # type: ignore[arg-type] # one keyword or none
     assert client.get(path).json() == product
     assert client.request(method, path, headers={"If-Match": f'"x", {tag}'}, **body).status_code == 204  # type: ignore[arg-type] # one keyword or none
@@ -152,7 +152,7 @@ def test_if_match_makes_a_read_conditional(client: httpx.Client, create: Create,
     """Another ETag is 412, with or without If-None-Match; an absent product is 404."""
     path = f"/products/{create('A')['id']}"
     tag = client.get(path).headers["ETag"]
-    for wrong in ('"outdated"', f"W/{tag}", ""):
+    for wrong in ('"outdated"', f"W/{tag}", "", '"*"'):
         assert client.request(method, path, headers={"If-Match": wrong, "If-None-Match": tag}).status_code == 412
     assert client.request(method, path, headers={"If-Match": f'"x", {tag}'}).status_code == 200
     assert client.request(method, path, headers={"If-Match": tag, "If-None-Match": tag}).status_code == 304
@@ -170,10 +170,12 @@ def test_if_match_on_an_absent_product_fails(client: httpx.Client, method: str, 
 
 
 def test_if_none_match_prevents_a_replacement(client: httpx.Client, create: Create) -> None:
-    """With If-None-Match: *, PUT creates and never replaces."""
+    """With If-None-Match: *, PUT creates and never replaces. In quotes, `*` is a tag that no product has."""
     path = f"/products/{create('A')['id']}"
     assert client.put(path, json=BODY, headers={"If-None-Match": "*"}).status_code == 412
     assert client.put("/products/5000000000", json=BODY, headers={"If-None-Match": "*"}).status_code == 201
+    assert client.put("/products/5000000000", json=BODY, headers={"If-None-Match": '"*"'}).status_code == 204
+    assert client.get("/products/5000000000", headers={"If-None-Match": '"*"'}).status_code == 200
 
 
 def test_only_one_of_simultaneous_conditional_changes_succeeds(

@@ -113,10 +113,11 @@ def _ask(site: Any, path: str) -> None:
     ],
 )
 def test_the_format_follows_accept(accept: str, content_type: str, parse: Any) -> None:
-    """Prometheus text and OpenMetrics are accepted by their parsers, and have the right Content-Type."""
+    """Prometheus text and OpenMetrics are accepted by their parsers, have the right Content-Type, and vary."""
     with _host(Shop()) as host, host.client(headers={"Accept": accept}) as client:
         answer = client.get("/q/metrics")
         assert answer.headers["Content-Type"].startswith(content_type)
+        assert "Accept" in answer.headers["Vary"].split(", ")
         assert "plughost_plugins" in {family.name for family in parse(answer.text)}
 
 

@@ -63,6 +63,19 @@ def test_an_unchanged_description_is_304(client: httpx.Client) -> None:
     assert client.get("/q/openapi?format=json", headers={"If-None-Match": tag}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "status"),
+    [("Range", "bytes=0-9", 206), ("Range", "bytes=99999999-", 416), ("If-Match", '"x"', 412)],
+)
+def test_responses_to_ranges_and_conditions_are_described(
+    client: httpx.Client, name: str, value: str, status: int
+) -> None:
+    """The description is sent as a file, and names the responses of files."""
+    assert client.get("/q/openapi", headers={name: value}).status_code == status
+    described = client.get("/q/openapi?format=json").json()["paths"]["/q/openapi"]["get"]["responses"]
+    assert str(status) in described
+
+
 def test_servers_have_the_readers_host_name(client: httpx.Client, host: RunningHost) -> None:
     """It comes from the Host header, unless anybody could have forged it."""
     for given, shown in [("api.localhost:1", "api.localhost"), ("[::1]:1", "[::1]"), ("example.org:1", "localhost")]:

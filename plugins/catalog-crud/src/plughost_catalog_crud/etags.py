@@ -33,7 +33,7 @@ def etag(product: Product, *, hal: bool = False) -> str:
 def is_known(req: Request, tag: str) -> bool:
     """Return whether `If-None-Match` contains a tag (weak comparison), so that 304 suffices."""
     known = req.if_none_match
-    return known is not None and any(each in ("*", tag) for each in known)
+    return known is not None and any(_is_any(each) or each == tag for each in known)
 
 
 def require_match(req: Request, current: Product | None) -> None:
@@ -62,6 +62,11 @@ def _matches(tags: Sequence[falcon.ETag | str], current: Product | None, *, weak
         return False
     tag = etag(current)
     return any(
-        each == "*" or (each.removesuffix(HAL_SUFFIX) == tag and (weak or not getattr(each, "is_weak", False)))
+        _is_any(each) or (each.removesuffix(HAL_SUFFIX) == tag and (weak or not getattr(each, "is_weak", False)))
         for each in tags
     )
+
+
+def _is_any(each: falcon.ETag | str) -> bool:
+    """Return whether this is the `*` for any product. Falcon returns the tag `"*"` without its quotes, too."""
+    return each == "*" and not isinstance(each, falcon.ETag)

@@ -89,7 +89,7 @@ def parse_value(setting: Value, text: str) -> object:
         return text
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):  # also a number of more than 4300 digits, or deep nesting
         return text
 
 

@@ -60,6 +60,7 @@ class Scrape:
                 description="Metrics are for clients on this machine and on the site admin;"
                 " the setting public in [plugins.metrics] shows them to everybody."
             )
+        resp.append_header("Vary", "Accept")
         if preferred(req, (TEXT, OPENMETRICS)) == OPENMETRICS:
             resp.content_type = openmetrics.CONTENT_TYPE_LATEST
             resp.data = openmetrics.generate_latest(self._registry)  # type: ignore[no-untyped-call] # prometheus-client's

@@ -85,12 +85,15 @@ def _describe_operation() -> Operation:
             200: Response(
                 description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
             ),
+            206: Response(description="The part that `Range` asks for.", schema={}, media_types=OFFERS, headers=_ETAG),
             304: Response(description="The client's copy is current.", headers=_ETAG),
             400: Response(description="The format is unknown.", media_types=(PROBLEM_DETAILS.media_type,)),
             404: Response(
                 description="Nothing is mounted on this site.",
                 media_types=(PROBLEM_DETAILS.media_type,),
             ),
+            412: Response(description="No tag of `If-Match` matches.", media_types=(PROBLEM_DETAILS.media_type,)),
+            416: Response(description="`Range` begins beyond the end.", media_types=(PROBLEM_DETAILS.media_type,)),
         },
         produces=OFFERS,
         parameters=(
