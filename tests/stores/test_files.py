@@ -301,6 +301,22 @@ def test_a_file_that_became_read_only_is_reported_once_though_writes_succeed(
     assert [each["event"] for each in log_lines] == ["the store can't be written", "the store is well again"]
 
 
+def test_a_folder_that_was_moved_can_be_moved_back(
+    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+) -> None:
+    """Nothing is made in its place meanwhile, where it would be in the way."""
+    moved = file.parent.rename(file.parent.with_name("moved"))
+    for operation in (lambda: serving.single(add, "refused"), lambda: serving.read(skus)):
+        with pytest.raises(Unavailable):
+            operation()
+    assert "deleted" in check(serving).data["reason"]
+    assert not file.parent.exists()
+    moved.rename(file.parent)
+    wait_for(lambda: check(serving).up)
+    serving.single(add, "kept")
+    assert len(serving.read(skus)) == 41
+
+
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
 @pytest.mark.parametrize("when", ["stopped", "served"])
 def test_a_file_deleted_without_its_log_is_not_created_anew(
