@@ -120,7 +120,8 @@ class SQLite(BaseDatabase):
     def erase(self, _tables: Iterable[str]) -> None:
         """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
         for suffix in ("", "-wal", "-shm", "-journal"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            _sqlite_files.real_path(self.path, suffix).unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)  # if it is a link
 
 
 class SQLiteSessions:
