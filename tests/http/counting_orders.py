@@ -37,6 +37,9 @@ class Orders:
             self.gate.wait(60)
         if order == "busy":
             raise falcon.HTTPServiceUnavailable(retry_after=1)
+        if order == "half":
+            self._context.stores["orders-idempotency"].run(_touch)
+            raise falcon.HTTPServiceUnavailable(retry_after=1)
         if order == "unkept":
             self._context.stores["orders-idempotency"].run(_drop)
         if order == "limited":
@@ -66,6 +69,10 @@ class Orders:
         self._context = context
         post = Operation(summary="Order", idempotent=True)
         return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),), versions=self.versions)]
+
+
+def _touch(session: Session) -> None:
+    session.change("UPDATE orders_idempotency SET begun = begun")
 
 
 def _drop(session: Session) -> None:

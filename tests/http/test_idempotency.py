@@ -83,6 +83,13 @@ def test_a_request_that_was_not_executed_may_be_repeated(client: Client) -> None
     assert client.calls == 4
 
 
+def test_a_request_that_was_partly_executed_is_not_executed_again(client: Client) -> None:
+    """The responder wrote to a store, and found another one busy: `Retry-After` doesn't free the key."""
+    first, again = client.order("half"), client.order("half")
+    assert (first.status_code, again.status_code, again.json()["title"]) == (503, 503, "Outcome Unknown")
+    assert ("Retry-After" in again.headers, client.calls) == (False, 1)
+
+
 @pytest.mark.parametrize("order", ["broken", "unwritable"])
 def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> None:
     """It is not repeated, and its outcome is reported as unknown, not as in progress."""

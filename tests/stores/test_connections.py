@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tests.stores.proxy import Proxy
 
     from plughost import Store
+    from plughost._runtime.claims import Claims
 
 
 def test_a_wait_for_a_connection_is_limited(
@@ -257,6 +258,28 @@ def test_a_lock_is_waited_for_only_in_the_remaining_time(
     ((lasting,),) = session.rows("SELECT setting::int FROM pg_settings WHERE name = 'lock_timeout'")
     session.undo()
     assert 0 < lasting <= 5000
+
+
+@pytest.mark.parametrize("use", [lambda claims: claims.acquire("job"), lambda claims: claims.close()])
+def test_claims_on_a_server_that_hangs_end(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    plain_products: Store,
+    proxy: Proxy,
+    use: Callable[[Claims], object],
+) -> None:
+    """A host that had claims, as for its jobs, can stop though the server doesn't answer."""
+    claims = opening(through_proxy, plain_products)["catalog"].claims
+    assert claims is not None
+    assert claims.acquire("job")
+    proxy.hang()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with suppress(Unavailable):
+                thread.submit(use, claims).result(25)
+        finally:
+            proxy.drop()
+            proxy.go_on()
 
 
 def test_an_unanswered_claim_blocks_nobody(

@@ -13,6 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from tests.stores.test_rows import add, skus
@@ -32,6 +33,7 @@ from plughost.stores import (
 )
 from plughost.stores._errors import Damaged
 from plughost.stores._inspection import check
+from plughost.stores._sqlite_files import SQLiteFile
 
 if TYPE_CHECKING:
     from plughost import Store
@@ -131,6 +133,26 @@ def test_a_shortened_log_is_detected_before_it_damages_the_file(
     serving.single(add, "kept")
     assert len(serving.read(skus)) in range(41, 61)
     serving.database.check()
+
+
+def test_a_write_whose_file_cannot_be_checked_afterwards_is_not_repeated(
+    serving: OpenStore[Session], file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its checkpoint shortened the file, after somebody's VACUUM, and no descriptor was free to look at that."""
+    serving.single(add, "x" * 500_000)
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        serving.single(add, "before")
+        other.execute("PRAGMA wal_autocheckpoint = 0")
+        other.execute("DELETE FROM products WHERE length(sku) = 500000")
+        other.execute("CREATE TABLE large AS SELECT zeroblob(5000000) AS content")  # for a checkpoint
+        other.execute("DROP TABLE large")
+        other.execute("VACUUM")
+    monkeypatch.setattr(SQLiteFile, "check_integrity", Mock(side_effect=Busy("no descriptor")))
+    with pytest.raises(OutcomeUnknown):
+        serving.single(add, "after")
+    monkeypatch.undo()
+    assert serving.read(skus).count("after") == 1
 
 
 def test_a_read_from_a_shortened_log_reports_the_same(
@@ -299,6 +321,22 @@ def test_a_file_that_became_read_only_is_reported_once_though_writes_succeed(
     serving.single(add, "after")
     assert check(serving).up
     assert [each["event"] for each in log_lines] == ["the store can't be written", "the store is well again"]
+
+
+def test_a_folder_that_was_moved_can_be_moved_back(
+    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+) -> None:
+    """Nothing is made in its place meanwhile, where it would be in the way."""
+    moved = file.parent.rename(file.parent.with_name("moved"))
+    for operation in (lambda: serving.single(add, "refused"), lambda: serving.read(skus)):
+        with pytest.raises(Unavailable):
+            operation()
+    assert "deleted" in check(serving).data["reason"]
+    assert not file.parent.exists()
+    moved.rename(file.parent)
+    wait_for(lambda: check(serving).up)
+    serving.single(add, "kept")
+    assert len(serving.read(skus)) == 41
 
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])

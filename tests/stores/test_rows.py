@@ -61,6 +61,17 @@ def test_values_are_stored_as_tuples_and_records(store: OpenStore[Session]) -> N
     assert store.run(Session.change, "UPDATE products SET stock = stock + ?", 1) == 3
 
 
+@pytest.mark.parametrize("begin", ["", "-- for the winter\n", "WITH few AS (SELECT 2 AS stock) "])
+@pytest.mark.parametrize("end", ["", " RETURNING id"])
+def test_changed_rows_are_counted_whatever_the_statement(store: OpenStore[Session], begin: str, end: str) -> None:
+    """By itself, Python's sqlite3 doesn't count for what begins with WITH, or before the last row is taken."""
+    for sku in ("a", "b", "c"):
+        store.single(add, sku, 2)
+    sql = f"{begin}UPDATE products SET stock = 1 WHERE sku < ?{end}"
+    assert [store.single(Session.change, sql, sku) for sku in ("c", "a")] == [2, 0]
+    assert store.run(Session.change, f"{begin}DELETE FROM products{end}") == 3
+
+
 def test_an_operation_that_raises_is_rolled_back(store: OpenStore[Session]) -> None:
     """All statements of `run` are one transaction."""
 

@@ -17,6 +17,7 @@ import falcon
 
 from plughost._api.idempotency import table_of
 from plughost.stores import Duplicate, OpenStore, StoreError
+from plughost.stores._pool import current_operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,6 +57,7 @@ class Idempotency:
             earlier = fingerprint, now, None, None, None
         if earlier is None:
             req.context.idempotency_key_id = key_id
+            req.context.writes_before = current_operation.writes
             return
         earlier_fingerprint, begun, *response = earlier
         if earlier_fingerprint != fingerprint:
@@ -79,7 +81,7 @@ class Idempotency:
     def process_response(self, req: Request, resp: Any, resource: object, req_succeeded: bool) -> None:
         """Save the response, unless it streams, or replay a saved one.
 
-        A 429 or 5xx with `Retry-After` frees the key, since nothing was done.
+        A 429 or 5xx with `Retry-After` frees the key, unless the responder wrote to a store before that.
 
         If the store fails now, the response is sent nevertheless: the operation is complete.
         """
@@ -93,7 +95,8 @@ class Idempotency:
         if key_id is None:
             return
         with suppress(StoreError):
-            if (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After"):
+            is_refusal = (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After")
+            if is_refusal and current_operation.writes == req.context.writes_before:
                 self._change("DELETE FROM {table} WHERE id = ?", key_id)
             elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps(

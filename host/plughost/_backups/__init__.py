@@ -97,6 +97,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
 
 
 def _replace_database(path: Path, file: Path) -> None:
+    path = _sqlite_files.real_path(path)
     fresh = path.with_name(f".{path.name}.restored")
     try:
         fresh.unlink(missing_ok=True)

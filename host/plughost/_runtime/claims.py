@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost.stores._errors import StoreError
 
@@ -19,8 +19,9 @@ _CLAIM: Final = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() |
 class Claims:
     """Advisory locks of this host, on their own connection. If that is lost, another host can acquire them."""
 
-    def __init__(self, connect: Callable[[], Session]) -> None:
-        self._connect = connect
+    def __init__(self, connect: Callable[[], Session], shut_down: Callable[[Any], None], patience: float) -> None:
+        """Open nothing yet; `shut_down` is called with a connection whose server takes longer than `patience`."""
+        self._connect, self._shut_down, self._patience = connect, shut_down, patience
         self._lock = threading.Lock()
         self._db: Session | None = None
         self._is_closed = False
@@ -38,7 +39,7 @@ class Claims:
             self._db = self._db or self._connect()
             try:
                 # Query even if this host has the lock: only a query shows whether the connection is alive.
-                return bool(self._db.rows(_CLAIM, name)[0][0])
+                return bool(self._query(self._db, _CLAIM, name))
             except StoreError:
                 self._disconnect()
                 if is_new_connection:
@@ -51,8 +52,19 @@ class Claims:
             self._is_closed = True
             if self._db is not None:
                 with suppress(StoreError):  # takes effect at once; the server notices a closed connection only later
-                    self._db.rows("SELECT pg_advisory_unlock_all()")
+                    self._query(self._db, "SELECT pg_advisory_unlock_all()")
             self._disconnect()
+
+    def _query(self, db: Session, sql: str, *values: object) -> object:
+        """Return the one value that a query finds."""
+        watch = threading.Timer(self._patience, self._shut_down, (db.connection,))
+        watch.daemon = True
+        with suppress(RuntimeError):  # no thread can be started at the moment
+            watch.start()
+        try:
+            return db.rows(sql, *values)[0][0]
+        finally:
+            watch.cancel()
 
     def _disconnect(self) -> None:
         if self._db is not None:

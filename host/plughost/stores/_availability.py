@@ -105,10 +105,10 @@ class Availability:
 
     def _reopen(self, deadline: float) -> StoreHandle:
         handle = self.handle
-        if handle is not None and not isinstance(self.problem, Damaged):
-            handle.sessions.probe(deadline=deadline)
+        if handle is not None and not (isinstance(self.problem, Damaged) and self._database.exists()):
+            handle.sessions.probe(deadline=deadline)  # and of a missing file, nothing is made in its place
             return handle
-        if handle is not None and self._database.exists():
+        if handle is not None:
             # Another file may be there now: nobody may use the old one once the new one is open.
             if not handle.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")

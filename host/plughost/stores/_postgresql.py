@@ -96,7 +96,9 @@ class PostgreSQL(BaseDatabase):
         return nullcontext()  # each connection of a session holds the claim
 
     def claims(self) -> Claims:
-        return Claims(partial(self._open_admin_session, statement_timeout=int(self.config.patience * 1000)))
+        patience = self.config.patience
+        connect = partial(self._open_admin_session, statement_timeout=int(patience * 1000))
+        return Claims(connect, _shut_down, patience)
 
     @contextmanager
     def exclusive_claim(self) -> Iterator[None]:

@@ -56,6 +56,7 @@ class Session(ABC):
     writes: bool = True
     ended: bool
     _new_id: Fetch[int]
+    _count: Fetch[int] = attrgetter("rowcount")
     _returning = ""
 
     def __init__(self, sessions: Any, deadline: float) -> None:
@@ -79,10 +80,13 @@ class Session(ABC):
 
     def change(self, sql: str, *values: object) -> int:
         """Run a statement that writes, and return the number of rows that it wrote or removed."""
-        return self.execute(_fetch_count, sql, values)
+        return self.execute(self._count, sql, values)
 
     def insert(self, sql: str, *values: object) -> int:
-        """Run an INSERT of one row into a table whose key is the column `id`, and return the new row's id."""
+        """Run an INSERT of one row into a table whose key is the column `id`, and return the new row's id.
+
+        If it may update a row instead, by `ON CONFLICT`, use `row` and `RETURNING id`: SQLite knows only new ids.
+        """
         return self.execute(self._new_id, sql + self._returning, values)
 
     @abstractmethod
@@ -141,7 +145,6 @@ def fetch_all(cursor: Any) -> list[Row]:
 
 
 _fetch_first: Fetch[Row | None] = methodcaller("fetchone")
-_fetch_count: Fetch[int] = attrgetter("rowcount")
 
 
 def quote(name: str) -> str:

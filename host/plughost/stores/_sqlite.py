@@ -19,7 +19,16 @@ from plughost._files import make_folder
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, translated
 from plughost.stores._pool import Pool, WaitStatistics
-from plughost.stores._sessions import MAX_INTEGER, BaseAdminSession, BaseDatabase, Fetch, Mode, Session, check_values
+from plughost.stores._sessions import (
+    MAX_INTEGER,
+    BaseAdminSession,
+    BaseDatabase,
+    Fetch,
+    Mode,
+    Session,
+    check_values,
+    fetch_all,
+)
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
@@ -120,7 +129,8 @@ class SQLite(BaseDatabase):
     def erase(self, _tables: Iterable[str]) -> None:
         """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
         for suffix in ("", "-wal", "-shm", "-journal"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+            _sqlite_files.real_path(self.path, suffix).unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)  # if it is a link
 
 
 class SQLiteSessions:
@@ -195,6 +205,12 @@ class SQLiteSession(Session):
     dialect: Literal["sqlite"] = "sqlite"
     sessions: SQLiteSessions
     _new_id = attrgetter("lastrowid")
+
+    @staticmethod
+    def _count(cursor: Any) -> int:
+        fetch_all(cursor)  # sqlite3 counts after the last row, and not for what begins with WITH
+        count: int = cursor.rowcount
+        return count if count >= 0 else int(cursor.execute("SELECT changes()").fetchone()[0])
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         connection = self._connection or self.connection

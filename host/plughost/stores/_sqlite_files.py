@@ -13,13 +13,11 @@ import sqlite3
 import sys
 import time
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from plughost._files import make_folder
 from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate, translated
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 """Up to this size, in bytes, a file is checked when its store opens, which takes about a second on a slow disk."""
@@ -40,6 +38,11 @@ def create(path: Path) -> None:
             os.link(new, path)
     finally:
         new.unlink()
+
+
+def real_path(path: Path, suffix: str = "") -> Path:
+    """Return the file that a link leads to, or one of SQLite's other files, which are beside that one."""
+    return Path(f"{os.path.realpath(path)}{suffix}")
 
 
 def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = False) -> sqlite3.Connection:
@@ -90,15 +93,19 @@ class SQLiteFile:
     def __init__(self, store: str, path: Path, *, read_only: bool = False) -> None:
         self.path: Path = path
         self._read_only = read_only
-        self._log = path.with_name(f"{path.name}-wal")
         self._name = f"The file of the store {store}"
         self._status: os.stat_result | None = None  # when it was last seen; None before it is opened
-        self._parent = path.parent
+        self._parent = path.parent  # of the log
         self._parent_changed = 0  # when the log was last seen there
         self._log_status: os.stat_result | None = None  # of the write-ahead log, while a connection writes
         self._log_descriptor = -1  # harmless: SQLite locks the database and its shared memory, but no log
         self._log_size = 0
         self._is_immutable = False
+
+    @property
+    def _log(self) -> Path:
+        """The write-ahead log."""
+        return real_path(self.path, "-wal")
 
     def create(self) -> None:
         """Make the file unless it is there; `Damaged` if it was deleted."""
@@ -171,8 +178,10 @@ class SQLiteFile:
         """Remember the write-ahead log that a new connection writes to."""
         self.forget_log()
         with suppress(OSError):  # it is gone already
+            log = self._log
+            self._parent = log.parent
             self._parent_changed = self._parent.stat().st_mtime_ns
-            self._log_descriptor = os.open(self._log, os.O_RDONLY | os.O_CLOEXEC)
+            self._log_descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
             self._log_status = os.fstat(self._log_descriptor)
 
     def forget_log(self) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from plughost.stores._errors import Busy, Damaged, OutcomeUnknown, StoreError, translate
+from plughost.stores._errors import Busy, OutcomeUnknown, StoreError, translate
 from plughost.stores._pool import FairSemaphore, Waiter
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Writer:
             raise
         try:
             self._file.verify_to_write()
-        except Damaged as error:
+        except StoreError as error:  # it is damaged, or nobody can tell, as without a free descriptor
             message = f"{error}; what was written at that moment is in the write-ahead log, and may be lost"
             raise OutcomeUnknown(message) from error
 

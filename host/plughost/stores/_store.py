@@ -302,6 +302,8 @@ class OpenStore(Generic[E]):
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
             result = self._run_with_retries(mode, deadline, operation, args, kwargs)
+            if mode is not Mode.READ:
+                current_operation.writes += 1
             if self._availability.is_lost or self._availability.failure is not None:
                 with suppress(Exception):
                     self._availability.record_success(mode)
