@@ -60,6 +60,17 @@ def test_a_plugin_with_damaged_metadata_is_not_removed(folder: Path) -> None:
         assert host.host.reload().removed == ("base",)
 
 
+def test_an_upgrade_may_rename_its_plugin(folder: Path) -> None:
+    """The old name is removed, and the new one added, in one reload."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        info = next(folder.glob("reloaded_base-*.dist-info"))
+        points = info / "entry_points.txt"
+        points.write_text(points.read_text().replace("base =", "basis ="))
+        report = host.host.reload()
+        assert (report.removed, report.added) == (("base",), ("basis",))
+
+
 def test_a_real_package_is_imported_afresh_with_its_dependents(folder: Path) -> None:
     """An upgraded package serves its new submodules, also to its dependents; unrelated plugins keep their memory."""
     install(folder, "base", "'one'", "1.0")

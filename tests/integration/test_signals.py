@@ -24,6 +24,8 @@ from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_proce
 from tests.integration.load import Load
 from tests.waiting import wait_until
 
+from plughost import NotRunning
+
 if TYPE_CHECKING:
     from plughost._settings.models import EngineName
 
@@ -49,6 +51,25 @@ class Slow:
 @hookimpl
 def register_routes(context):
     return [RouteGroup(prefix="/slow", routes=(Route("/{name}", Slow(), {"GET": Operation(summary="Wait")}),))]
+"""
+
+
+ENDLESS: Final = """
+import pathlib
+from plughost import Store, hookimpl
+
+
+@hookimpl
+def register_stores(context):
+    return [Store(name="endless", migrations=pathlib.Path("migrations"), tables=("endless",))]
+"""
+MIGRATION: Final = """
+import pathlib, threading
+
+
+def migrate(session):
+    pathlib.Path("migrating").touch()
+    threading.Event().wait()
 """
 
 
@@ -142,3 +163,21 @@ def test_unfinished_bodies_do_not_spoil_the_exit(tmp_path: Path, attempt: int) -
     with host_process(tmp_path) as running, begin_bodies(running):
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(PATIENCE) == 0, running.errors.read_text()
+
+
+def test_a_reload_that_hangs_does_not_keep_the_host(tmp_path: Path) -> None:
+    """While a migration of a reload does not end, SIGTERM still answers what is in flight, and ends the host."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (tmp_path / "migrations" / "sqlite").mkdir(parents=True)
+    (tmp_path / "migrations" / "0001_wait.py").write_text(MIGRATION)
+    settings = {"grace_time": 0.5}
+    with host_process(tmp_path, settings, environment={"PYTHONPATH": str(packages)}) as host, ThreadPoolExecutor() as pool:
+        write_package(packages, "endless", {"endless.py": ENDLESS}, entry_points=plugin_entry("endless", "endless"))
+        reload = pool.submit(host.ask, "reload")
+        wait_until((tmp_path / "migrating").exists)
+        host.process.send_signal(signal.SIGTERM)
+        assert host.process.wait(PATIENCE) == 0, host.errors.read_text()
+        with pytest.raises(NotRunning):
+            reload.result(PATIENCE)
+    assert "a reload was cut off" in host.errors.read_text()

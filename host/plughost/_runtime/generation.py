@@ -155,7 +155,11 @@ def damaged_plugins(environment: Environment, running: Generation, leaving: Coll
     found = {each.name for each in environment.plugins} | set(leaving)
     lost = [each.installed for each in running.registry.active() if each.name not in found]
     damages = [(each, environment.installed.get(canonicalize_name(each.distribution))) for each in lost]
-    return [f"{each.label} can't be found: {now.folder} is damaged: {now.damage}" for each, now in damages if now]
+    return [
+        f"{each.label} can't be found: {now.folder} is damaged: {now.damage}"
+        for each, now in damages
+        if now is not None and now.damage is not None
+    ]
 
 
 def start_problems(generation: Generation) -> list[str]:
