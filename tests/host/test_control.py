@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,12 +169,15 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: py
 def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
 
+    successors: list[subprocess.Popen[bytes]] = []
+
     def spawn(_: object) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        successors.append(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]))
         restarting.cancel()
-        return process
+        return successors[0]
 
     monkeypatch.setattr(restart, "_spawn", spawn)
     control = Control(tmp_path, COMMANDS)
     restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, stop=control.stop)
-    assert "ended with -15" in restarting()["reason"]
+    assert restarting()["reason"] == "the host is stopping"
+    assert successors[0].wait() == -signal.SIGTERM

@@ -171,8 +171,8 @@ def test_a_reload_that_hangs_does_not_keep_the_host(tmp_path: Path) -> None:
     packages.mkdir()
     (tmp_path / "migrations" / "sqlite").mkdir(parents=True)
     (tmp_path / "migrations" / "0001_wait.py").write_text(MIGRATION)
-    settings = {"grace_time": 0.5}
-    with host_process(tmp_path, settings, environment={"PYTHONPATH": str(packages)}) as host, ThreadPoolExecutor() as pool:
+    environment = {"PYTHONPATH": str(packages)}
+    with ThreadPoolExecutor() as pool, host_process(tmp_path, {"grace_time": 0.5}, environment=environment) as host:
         write_package(packages, "endless", {"endless.py": ENDLESS}, entry_points=plugin_entry("endless", "endless"))
         reload = pool.submit(host.ask, "reload")
         wait_until((tmp_path / "migrating").exists)

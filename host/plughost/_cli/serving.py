@@ -204,7 +204,7 @@ def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None)
     if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
         host.request_stop()
     else:
-        threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload").start()
+        threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload", daemon=True).start()
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:

@@ -21,6 +21,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from plughost._api.errors import CommandError, NotRunning
@@ -31,6 +32,7 @@ Response = Mapping[str, Any]
 
 _MAX_PATH: Final = 100  # a Unix socket's path may have 107 bytes on Linux, 103 elsewhere
 _MAX_LINE: Final = 64 * 1024
+_END_SECONDS: Final = 2.0
 
 
 class AlreadyRunning(Exception):  # noqa: N818 - a state, not an error
@@ -91,7 +93,7 @@ class Control:
         new_path = self._path.with_suffix(".new")
         new_path.unlink(missing_ok=True)
         self._server = _Server(str(new_path), _Handler)
-        self._server.commands = self._commands
+        self._server.commands, self._server.handlers = self._commands, []
         self._inode = new_path.stat().st_ino
         new_path.replace(self._path)
 
@@ -104,11 +106,17 @@ class Control:
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer the commands that have come, then close the socket and this process's lock of the data folder."""
+        """Answer the commands that have come, then close the socket and this process's lock of the data folder.
+
+        A command that takes longer than 2 s from now on, such as a reload that hangs, gets no answer.
+        """
         if self._server is not None:
             if self._thread is not None:
                 self._server.shutdown()
             self._server.server_close()
+            deadline = monotonic() + _END_SECONDS
+            for handler in self._server.handlers:
+                handler.join(max(0.0, deadline - monotonic()))
             with suppress(FileNotFoundError):
                 if self._path.stat().st_ino == self._inode:  # otherwise the next host listens there
                     self._path.unlink()
@@ -199,8 +207,15 @@ def _require_own_folder(path: Path, data_dir: Path) -> None:
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = False  # running commands are answered before the host ends
     commands: Mapping[str, Callable[..., Response]]
+    handlers: list[threading.Thread]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Run a command in a thread of its own, which a process that ends does not wait for."""
+        arguments = request, client_address
+        handler = threading.Thread(target=self.process_request_thread, args=arguments, name="command", daemon=True)
+        self.handlers = [*filter(threading.Thread.is_alive, self.handlers), handler]
+        handler.start()
 
     def server_bind(self) -> None:
         """Bind with mode 0600 from the start. A umask would affect other threads, too."""

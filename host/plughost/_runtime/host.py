@@ -75,6 +75,7 @@ class Host(HostState):
         self._distributions = distributions
         self._discovery = Discovery(distributions)
         self._change_lock = threading.Lock()
+        self._stop_lock = threading.Lock()
         self._stop_requests = StopRequests()
 
     def environment(self) -> Environment:
@@ -214,26 +215,40 @@ class Host(HostState):
             self._stop_requests.wait(2, remaining)
 
     def stop(self) -> bool:
-        """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered."""
+        """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
+
+        A reload that is under way may end within `grace_time`. One that takes longer, such as for a migration that
+        hangs, is left behind: it can't swap any more.
+        """
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
-        with self._change_lock:
+        with self._stop_lock:
             if self.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
                 return True
             grace = self.settings.host.grace_time
-            self.jobs.stop()
-            self.generation.notify("draining")
-            started = monotonic()
-            self.serving.end_streams(closing=self.serving.sites)
-            answered = self.serving.close(tuple(self.serving.sites), grace)
-            self.jobs.close(started + grace)
-            self.drain_seconds = monotonic() - started
-            self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
-            self.request_log.set_observers({})
-            self.request_log.access.write()
-            self.generation.notify("stopping")
-            self.generation.close()
-            self.phase = Phase.STOPPED
+            has_lock = self._change_lock.acquire(timeout=grace + _END_SECONDS)
+            if not has_lock:
+                self.logger.warning("a reload was cut off: it was still under way, and nothing of it is kept")
+            try:
+                return self._stop(grace)
+            finally:
+                if has_lock:
+                    self._change_lock.release()
+
+    def _stop(self, grace: float) -> bool:
+        self.jobs.stop()
+        self.generation.notify("draining")
+        started = monotonic()
+        self.serving.end_streams(closing=self.serving.sites)
+        answered = self.serving.close(tuple(self.serving.sites), grace)
+        self.jobs.close(started + grace)
+        self.drain_seconds = monotonic() - started
+        self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
+        self.request_log.set_observers({})
+        self.request_log.access.write()
+        self.generation.notify("stopping")
+        self.generation.close()
+        self.phase = Phase.STOPPED
         return answered
 
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
@@ -357,7 +372,7 @@ class Host(HostState):
         return report
 
     def _is_stopping(self) -> bool:
-        return self.phase in {Phase.LEAVING, Phase.DRAINING}
+        return self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
         if self.phase is not Phase.SERVING:
