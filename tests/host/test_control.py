@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import stat
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,7 +168,6 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: py
 
 def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
-
     successors: list[subprocess.Popen[bytes]] = []
 
     def spawn(_: object) -> subprocess.Popen[bytes]:
