@@ -9,6 +9,8 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,7 +22,7 @@ import h2.events
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
-from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process
+from tests.integration.kit import LANES, PATIENCE, HostProcess, Lane, host_process, write_settings
 from tests.integration.load import Load
 from tests.waiting import wait_until
 
@@ -181,3 +183,23 @@ def test_a_reload_that_hangs_does_not_keep_the_host(tmp_path: Path) -> None:
         with pytest.raises(NotRunning):
             reload.result(PATIENCE)
     assert "a reload was cut off" in host.errors.read_text()
+
+
+def test_a_stop_during_the_start_ends_it(tmp_path: Path) -> None:
+    """SIGTERM doesn't wait until a slow import has returned."""
+    packages = tmp_path / "packages"
+    slow = "import pathlib, threading\npathlib.Path('importing').touch()\nthreading.Event().wait()\n"
+    write_package(packages, "slow", {"slow_plugin.py": slow}, entry_points=plugin_entry("slow", "slow_plugin"))
+    file = write_settings(tmp_path, {})
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "plughost", "serve", "--config", file.name],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_until(lambda: (tmp_path / "importing").exists() or process.poll() is not None)
+    process.terminate()
+    output, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, "the host is stopping" in output, "Traceback" in output) == (1, True, False), output

@@ -71,11 +71,12 @@ def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
 def test_missing_tools_are_reported_as_a_command(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command can be copied to a machine that has them, and contains no password."""
+    """The command can be copied to a machine that has them, writes the file that was asked for, and has no password."""
     url = postgresql.replace("postgres@", "postgres:secret@")
     store = opening(StoresConfig(folder=tmp_path, url=url), products)["catalog"]
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SetupError, match=r"pg_dump --format=custom .*products") as caught:
         backup(store, tmp_path / "backup")
     assert "secret" not in str(caught.value)
+    assert f"--file={tmp_path}/backup " in str(caught.value)
     assert not list(tmp_path.glob("*backup*"))

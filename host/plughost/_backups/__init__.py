@@ -42,7 +42,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
         if isinstance(database, SQLite):
             _copy(database.path, unfinished)
         else:
-            dump(store, unfinished)
+            dump(store, unfinished, file)
         unfinished.rename(file)
         _sync_folder(file)
     except (sqlite3.Error, OSError) as error:

@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 _COLUMNS: Final = 5
 
 
-def dump(store: OpenStore[Any], file: Path) -> None:
-    """Copy a store's tables, and the table of migrations, to a file for pg_restore; raises as `backup`."""
+def dump(store: OpenStore[Any], file: Path, final: Path) -> None:
+    """Copy a store's tables, and the table of migrations, to a file for pg_restore; raises as `backup`.
+
+    The file is renamed to `final` afterwards, so without pg_dump the message has a command that writes that one.
+    """
     tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
+    options = ["--format=custom", "--no-owner", *tables]
+    _require_tool("pg_dump", [*options, f"--file={final}"], store.database)
     file.touch(mode=0o600, exist_ok=False)
-    _run("pg_dump", ["--format=custom", "--no-owner", *tables, f"--file={file}"], store.database)
+    _run("pg_dump", [*options, f"--file={file}"], store.database)
 
 
 def load(store: OpenStore[Any], file: Path) -> int:
@@ -65,21 +70,24 @@ def _quote_literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
+def _require_tool(tool: str, arguments: list[str], database: Database | None) -> None:
+    """Raise a `SetupError` with the command if a tool is missing."""
+    if shutil.which(tool) is None:
+        shown = [tool, *arguments, *([f"--dbname={database.config.place}"] if database is not None else ())]
+        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join(shown)}"
+        raise SetupError(message)
+
+
 def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
+    _require_tool(tool, arguments, database)
     environment = dict(os.environ)
-    shown = arguments
     if database is not None:
         extensions = driver_for(database.store).extensions
         parts = extensions.parse_dsn(database.config.url)
         if password := parts.pop("password", None):  # not in the arguments, which every user of the machine can see
             environment["PGPASSWORD"] = password
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
-    if shutil.which(tool) is None:
-        if database is not None:
-            shown = [*shown, f"--dbname={database.config.place}"]
-        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join([tool, *shown])}"
-        raise SetupError(message)
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
         [tool, *arguments], input=script, env=environment, capture_output=True, text=True, check=False
     )

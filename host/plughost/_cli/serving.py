@@ -31,6 +31,7 @@ from plughost._logging import make_logger
 from plughost._plugins.discovery import HOST
 from plughost._plugins.environment import Environment
 from plughost._plugins.integrity import altered_files
+from plughost._plugins.isolation import Interrupted
 from plughost._plugins.registry import State
 from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
 from plughost._runtime.generation import GenerationRefused, start_problems
@@ -132,7 +133,7 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         sentence = f"{error}." if not str(error).endswith("?") else str(error)
         predecessor.report(reason="\n".join([sentence, *reasons]))
         reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
-    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
+    except (AlreadyRunning, CertificateError, Interrupted, ListenError, OSError) as error:
         if host.phase is Phase.SERVING:  # it can't take commands
             host.stop()
         control.stop()

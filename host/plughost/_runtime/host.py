@@ -105,6 +105,7 @@ class Host(HostState):
             GenerationRefused: A required plugin does not serve.
             CertificateError: An HTTPS listener has no usable certificate.
             ListenError: A listener can't be opened. Those already open are closed again.
+            Interrupted: It was asked to stop meanwhile.
         """
         with self._change_lock:
             environment = environment or self.environment()
@@ -372,7 +373,7 @@ class Host(HostState):
         return report
 
     def _is_stopping(self) -> bool:
-        return self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
+        return self._stop_requests.made or self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
         if self.phase is not Phase.SERVING:

@@ -21,6 +21,11 @@ class StopRequests:
         self._count = 0
         self._writer: socket.socket | None = None
 
+    @property
+    def made(self) -> bool:
+        """Whether there was any."""
+        return self._count > 0
+
     def add(self) -> None:
         """Count one more request. Safe in a signal handler."""
         self._count += 1
