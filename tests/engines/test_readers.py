@@ -49,9 +49,7 @@ class Reader:
         if served.lane.http2:
             self._shared = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
             self._shared.initiate_connection()
-            fields = {":method": "GET", ":scheme": "https", ":authority": "x", ":path": "/"}
-            self._shared.send_headers(1, list(fields.items()), end_stream=True)
-            self._socket.sendall(self._shared.data_to_send())
+            self.repeat(1)
         else:
             self._socket.sendall(b"GET / HTTP/1.0\r\nHost: x\r\n\r\n")
 
@@ -62,6 +60,16 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         """Disconnect."""
         self._socket.close()
+
+    def repeat(self, times: int) -> None:
+        """Send the request again, on further streams of HTTP/2."""
+        assert self._shared is not None
+        fields = {":method": "GET", ":scheme": "https", ":authority": "x", ":path": "/"}
+        for _ in range(times):
+            self._shared.send_headers(
+                self._shared.get_next_available_stream_id(), list(fields.items()), end_stream=True
+            )
+        self._socket.sendall(self._shared.data_to_send())
 
     def hurry(self) -> None:
         """From now on, read as much at once as the system allows."""
@@ -85,7 +93,7 @@ class Reader:
             assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), event
             if isinstance(event, h2.events.DataReceived):
                 self.taken += len(event.data)
-                self._shared.acknowledge_received_data(event.flow_controlled_length, 1)
+                self._shared.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
             self.ended = self.ended or isinstance(event, h2.events.StreamEnded)
         self._socket.sendall(self._shared.data_to_send())
 
@@ -209,6 +217,35 @@ def test_a_stream_without_a_window_is_aborted(
             return application.ended.acquire(blocking=False)
 
         wait_until(is_given_up)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems don't tell how much a client has read")
+def test_responses_that_nobody_takes_are_bounded(
+    serve: Serve, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leaves most of them loses its connection, though it goes on sending pings, and nobody else does."""
+    monkeypatch.setattr("plughost._servers.granian._MAX_UNTAKEN_BYTES", 5_000_000)
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [bytes(60_000)]
+
+    served = serve(application, LANES[3])
+    with Reader(served) as modest, Reader(served) as greedy:
+        modest.repeat(10)
+        greedy.repeat(100)
+
+        def is_closed() -> bool:
+            try:
+                greedy.ping()
+            except OSError:
+                return True
+            return False
+
+        wait_until(is_closed)
+        modest.hurry()
+        while modest.taken < 11 * 60_000:
+            modest.read(1 << 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems buffer any amount")

@@ -36,6 +36,7 @@ _TOLERANCE_SECONDS: Final = 0.01
 _POLL_SECONDS: Final = 0.05
 _CHECK_SECONDS: Final = 0.25  # between two checks of requests that wait for their clients
 _STOP_SECONDS: Final = 2.0
+_MAX_UNTAKEN_BYTES: Final = 256 * 1024 * 1024  # of responses that wait in granian for their clients
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
@@ -106,6 +107,7 @@ class GranianEngine:
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
         self._is_paused = self._is_at_limit = False
         self._overload_log = OverloadLog()
+        self._taken_bytes = 0  # at the last look, by the clients that were connected then
         self._draining = threading.Event()
         name = f"care-{self.port}"
         self._maintenance = threading.Thread(target=self._maintain, args=(worker, requests), name=name, daemon=True)
@@ -134,6 +136,7 @@ class GranianEngine:
                 )
                 for body in excess_bodies(bodies, self._options.body_memory):
                     body.refuse()
+                self._limit_untaken(requests)
                 if requests.to_disconnect:
                     disconnected = {requests.to_disconnect.pop() for _ in range(len(requests.to_disconnect))}
                     self._disconnect(disconnected.__contains__)
@@ -189,6 +192,32 @@ class GranianEngine:
         for job in stuck:
             if job.peer in idle_clients:
                 job.abandon()
+
+    def _limit_untaken(self, requests: ListenerRequests) -> None:
+        """Close the connections whose clients leave most of their responses, if all leave more than the limit.
+
+        Otherwise granian keeps these responses for as long as their clients send anything, such as pings.
+        """
+        sent = dict(requests.sent)
+        if sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
+            return
+        taken: dict[tuple[str, str], int] = {}
+        for (address, port), found in self._connections():
+            with contextlib.suppress(OSError):
+                taken[address, str(port)] = connections.bytes_acknowledged(found, sys.maxsize)
+        for client in sent.keys() - taken.keys():
+            requests.sent.pop(client, None)
+        untaken = {client: sent[client] - taken[client] for client in sent.keys() & taken.keys()}
+        excess = sum(size for size in untaken.values() if size > 0) - _MAX_UNTAKEN_BYTES
+        closing = set()
+        for client in sorted(untaken, key=untaken.__getitem__, reverse=True):
+            if excess > 0:
+                excess -= untaken[client]
+                closing.add((client[0], int(client[1])))
+        if closing:
+            self._disconnect(closing.__contains__)
+            _LOGGER.warning("Closed %d connections that left most of their responses.", len(closing))
+        self._taken_bytes = sum(min(sent[client], taken[client]) for client in untaken)
 
     def _evict_idle(self, worker: GranianWorker, requests: ListenerRequests, files: int, min_idle: float) -> None:
         """At the limit, close connections of the client that holds most, those that were idle for longest.

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from asyncio import CancelledError
+from collections import defaultdict
 from io import BytesIO
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -51,6 +52,9 @@ class ListenerRequests:
         self.in_flight: set[RequestJob] = set()
         self.waiting: set[RequestBody | RequestJob] = set()  # those that wait for their clients
         self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
+        # Bytes of responses that granian was given at once, by client's address and port. If two threads add to a
+        # number at the same time, one may be lost, which does no harm.
+        self.sent: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
         self.application = application
         self.dispatcher = dispatcher

@@ -21,6 +21,8 @@ from plughost._waiting import Pause
 from plughost.http._fields import status_code
 
 if TYPE_CHECKING:
+    from collections import defaultdict
+
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.work import ThreadGroup
@@ -32,6 +34,7 @@ _SERVER: Final = (b"server", b"plughost")
 _LIST_TYPES: Final = (list, tuple)
 _CLOSE: Final = (b"connection", b"close")
 _WATCH_LOCK: Final = allocate_lock()  # so that only one thread begins to watch a client
+_COUNTED_BYTES: Final = 1024  # of a response: smaller ones take less memory than their streams
 _TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
@@ -44,6 +47,7 @@ class ListenerContext(Protocol):
     options: EngineOptions
     in_flight: set[RequestJob]
     waiting: set[Any]
+    sent: defaultdict[tuple[str, str], int]
     is_draining: bool
 
     def discard_body(self, job: RequestJob) -> None:
@@ -237,6 +241,8 @@ class RequestJob(Job):
             if not self._is_started:
                 self._send_head()
             self.proto.send({"type": "http.response.body", "body": last})
+            if len(last) > _COUNTED_BYTES:
+                self._requests.sent[self._client] += len(last)
         self._release()
 
     def _end_body(self) -> None:

@@ -145,6 +145,8 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
         except (Unavailable, Busy) as error:
             if served:
                 failures.setdefault(store.plugin, SetupError(str(error)))
+            else:
+                store.defer(error)
     return _without_failures(prepared, failures, previous)
 
 

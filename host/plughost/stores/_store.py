@@ -138,18 +138,19 @@ class OpenStore(Generic[E]):
 
         Raises:
             SetupError: Somebody has to fix something first; the message says what.
-            Unavailable: The database cannot be reached. Operations try again, once the store is open.
-            Busy: Others hold it. Operations try again, once the store is open.
+            Unavailable: The database cannot be reached.
+            Busy: Others hold it.
         """
         self._gate.begin()
         try:
             self._gate.drain()
             self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
-        except (Unavailable, Busy) as error:
-            self._availability.record_open_failure(error)
-            raise
         finally:
             self._gate.end()
+
+    def defer(self, error: StoreError) -> None:
+        """Record why it can't be migrated yet. Its operations try again, once it is open."""
+        self._availability.record_open_failure(error)
 
     def open(self) -> bool:
         """Commit the migrations, and admit operations; return whether anything was migrated.
