@@ -156,6 +156,22 @@ def test_a_backup_taken_while_writing_is_consistent_and_restores(
     assert [path.name for path in tmp_path.iterdir() if "copy" in path.name] == ["copy"]
 
 
+def test_a_backup_with_pages_of_another_size_is_restored(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """As after VACUUM with another page_size."""
+    stores = opening(sqlite_config, products)
+    stores["catalog"].run(add, "a")
+    backup(prepared(sqlite_config, products), tmp_path / "copy")
+    with closing(sqlite3.connect(tmp_path / "copy", isolation_level=None)) as copy:
+        copy.execute("PRAGMA page_size = 8192")
+        copy.execute("VACUUM")
+    stores["catalog"].run(add, "b")
+    stores.close()
+    assert restore(prepared(sqlite_config, products), tmp_path / "copy") == 1
+    assert opening(sqlite_config, products)["catalog"].read(skus) == ["a"]
+
+
 def test_a_backup_is_one_private_file_and_overwrites_none(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
 ) -> None:
