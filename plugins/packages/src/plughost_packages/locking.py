@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 from plughost import CommandError, Environment
 from plughost_packages import pip
 from plughost_packages.names import HOST
+from plughost_packages.places import are_nowhere
 from plughost_packages.repacking import repack
 
 if TYPE_CHECKING:
@@ -234,16 +235,24 @@ def _from_index(
     """
     left = {entry.name: entry for entry in entries}
     made: list[Locked] = []
+
+    def make_wheel(name: str) -> bool:
+        entry = _from_files(name, environment.installed[name], wheels)
+        if entry is not None:
+            made.append(entry)
+            del left[name]
+        return entry is not None
+
+    for name in tuple(left) if are_nowhere(where) else ():  # pip would tell one name at a time, which takes minutes
+        make_wheel(name)
     with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
         while left:
             try:
                 pip.run(["download", "--no-deps", "--dest", folder, *where, *map(str, left.values())], tell, places=())
             except pip.NotFound as error:
-                missing = left.pop(canonicalize_name(error.name), None)
-                wheel = missing and _from_files(missing.name, environment.installed[missing.name], wheels)
-                if not wheel:
+                name = canonicalize_name(error.name)
+                if name not in left or not make_wheel(name):
                     raise
-                made.append(wheel)
             else:
                 break
         hashes = {_owner(file.name, left): hash_of(file) for file in Path(folder).iterdir()}
