@@ -82,18 +82,18 @@ def carry_out(
         refuse_not_allowed(context, ((each.distribution, each.after) for each in plan.changes), environment)
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
-        report = _reload(context, accept)
-        if report is not None and report.problems and not keep:
-            put_back()
-            event["outcome"] = "undone"
-            return Outcome(changes=plan.changes, undone=True, reload=report)
-        if afterwards is not None:
-            try:
-                afterwards()
-            except BaseException:
+        try:
+            report = _reload(context, accept)
+            if report is not None and report.problems and not keep:
                 put_back()
-                _reload(context, accept)
-                raise
+                event["outcome"] = "undone"
+                return Outcome(changes=plan.changes, undone=True, reload=report)
+            if afterwards is not None:
+                afterwards()
+        except BaseException:
+            put_back()
+            _reload(context, accept)  # an interrupted reload goes on in the host, and may have taken up the change
+            raise
         outcome = Outcome(changes=plan.changes, reload=report)
         event["outcome"] = "ok" if outcome.ok else "failed"
         return outcome
