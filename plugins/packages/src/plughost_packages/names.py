@@ -75,12 +75,12 @@ def is_source(requirement: str) -> bool:
 
 
 def to_distributions(given: Collection[str], environment: Environment) -> list[str]:
-    """Return the normalised names of installed distributions, given by a plugin's or their own name.
+    """Return the normalised names of installed distributions, each once, given by a plugin's or their own name.
 
     Raises:
         CommandError: One is not installed; the message suggests the nearest name.
     """
-    return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
+    return list(dict.fromkeys(_to_distribution(name, environment) for name in given))
 
 
 def _to_distribution(name: str, environment: Environment) -> str:
