@@ -60,7 +60,7 @@ def refuse_options(given: str) -> None:
 def is_place(given: str) -> bool:
     """Return whether a name is a path or a URL."""
     head = given.split(" @ ", maxsplit=1)[0]
-    return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
+    return ":" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
 
 
 def place_of(requirement: str) -> str:
