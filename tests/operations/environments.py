@@ -168,6 +168,20 @@ class Sandbox:
         assert ended.returncode == code, f"it ended with {ended.returncode}:\n{ended.stdout}"
         return ended.stdout
 
+    @contextmanager
+    def running(self, *arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+        """Run `plughost` with arguments beside a `with` block, and end it at the end of that."""
+        command = [str(self._bin / "plughost"), *map(str, arguments)]
+        options: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, **options) as process:
+            timer = threading.Timer(PATIENCE, process.kill)
+            timer.start()
+            try:
+                yield process
+            finally:
+                timer.cancel()
+                process.kill()
+
     def json(self, *arguments: str | Path, code: int = 0) -> Any:
         """Run `plughost` with arguments and `--json`; return the result."""
         output = self.run(*arguments, "--json", code=code)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from tests.waiting import wait_until
 
 from plughost import CommandError
 from plughost_packages.names import to_requirement
@@ -97,6 +101,70 @@ def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> N
     output = sandbox.run("install", "--upgrade", "greeter", code=1)
     assert "pip install failed" in output
     assert sandbox.files() == before
+
+
+@contextmanager
+def gate(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Make a statement that tells when it runs, by a file, and waits there for the end of the `with` block."""
+    mark, fifo = folder / "came", folder / "fifo"
+    os.mkfifo(fifo)
+    end = os.open(fifo, os.O_RDWR)
+    try:
+        yield f"open({str(mark)!r}, 'w').close(); open({str(fifo)!r}).read()\n", mark
+    finally:
+        os.close(end)
+
+
+BACKEND = """
+import pathlib
+
+
+def prepare_metadata_for_build_wheel(folder, settings=None):
+    info = pathlib.Path(folder, "plughost_slow-1.0.dist-info")
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\\nName: plughost-slow\\nVersion: 1.0\\n")
+    return info.name
+
+
+def build_wheel(*_):
+    """
+
+
+def test_an_installation_that_is_terminated_leaves_nothing(sandbox: Sandbox) -> None:
+    """SIGTERM and SIGHUP, as of a lost connection, undo what is installed already, as Ctrl+C does."""
+    sandbox.put(speaker_wheel(sandbox.folder, "greeter", "1.0", "old"))
+    before = sandbox.files()
+    wheel = speaker_wheel(sandbox.folder, "greeter", "2.0", "new")
+    project = sandbox.folder / "slow"
+    project.mkdir()
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (project / "pyproject.toml").write_text(system)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        with TemporaryDirectory() as folder, gate(Path(folder)) as (wait, mark):
+            (project / "backend.py").write_text(f"{BACKEND}{wait}")
+            with sandbox.running("install", "--yes", wheel, "./slow") as process:
+                wait_until(mark.exists)
+                assert sandbox.versions()["plughost_greeter"] == "2.0"
+                process.send_signal(number)
+                assert process.wait() == 128 + number
+        assert sandbox.files() == before
+
+
+def test_an_installation_that_is_interrupted_in_the_reload_is_undone(sandbox: Sandbox) -> None:
+    """The host, which goes on with that reload, then serves again what is installed."""
+    sandbox.put(speaker_wheel(sandbox.folder, "greeter", "1.0", "old"))
+    with ExitStack() as closed, sandbox.serving() as host:
+        wait, mark = closed.enter_context(gate(sandbox.folder))
+        source = f"{wait}from plughost import hookimpl\n\n@hookimpl\ndef register_checks(context):\n    return []\n"
+        build_wheel(sandbox.wheels, "plughost-greeter", "2.0", {"slow.py": source}, plugins={"greeter": "slow"})
+        with sandbox.running("install", "-U", "greeter") as process:
+            wait_until(mark.exists)
+            process.send_signal(signal.SIGINT)
+            wait_until(lambda: sandbox.versions().get("plughost_greeter") == "1.0")
+            closed.close()
+            assert process.wait() == 1
+        assert host.status()["generation"] == 3
+        assert host.get("/greeter").json()["word"] == "old"
 
 
 @pytest.mark.thorough

@@ -7,13 +7,14 @@ import re
 import resource
 import subprocess
 import sys
+import zipfile
 from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
 
 from plughost import CommandError, Environment
-from plughost_packages.locking import Locked, hash_of, lock, lock_text, members, read_lock
+from plughost_packages.locking import LOCK_NAME, Locked, hash_of, lock, lock_text, members, read_lock, write_lock
 from plughost_packages.pip import pip_command
 from plughost_packages.repacking import repack
 
@@ -165,6 +166,25 @@ def _fake(folder: Path, name: str, requires: str = "", **files: str) -> metadata
     for file, text in files.items():
         (info / file.replace("_json", ".json").replace("_txt", ".txt")).write_text(text)
     return metadata.PathDistribution(info)
+
+
+def test_a_version_built_again_is_locked_as_it_is_now(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """Between two builds of one version, its author may have changed the sources."""
+    for word in ("old", "new"):
+        sandbox.put(speaker_wheel(sandbox.folder / "shop", "greeter", "1.0", word))
+        sandbox.run("lock", "--find-links", wheelhouse)
+    sandbox.run("bundle", "bundle", "--find-links", wheelhouse)
+    with zipfile.ZipFile(next((sandbox.folder / "bundle").glob("plughost_greeter-*.whl"))) as wheel:
+        assert b"'new'" in wheel.read("speaking_greeter/__init__.py")
+
+
+def test_a_bundle_with_a_version_that_is_not_normalised_can_be_installed(sandbox: Sandbox) -> None:
+    """Its wheel is known by the version's value, not by its spelling."""
+    wheel = speaker_wheel(sandbox.folder / "bundle", "greeter", "2026.01", "hello")
+    locked = Locked(name="plughost-greeter", version="2026.01", hashes=(hash_of(wheel),))
+    write_lock(wheel.with_name(LOCK_NAME), [locked])
+    sandbox.run("install", "--bundle", "bundle")
+    assert sandbox.versions()["plughost_greeter"] == "2026.01"
 
 
 def test_an_editable_install_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,6 +290,10 @@ def test_a_source_distribution_is_built_only_on_request(sandbox: Sandbox) -> Non
         assert "is not a wheel: reading its metadata runs its code" in output
         assert not mark.exists()
     assert hash_of(archive) in output
+    shutil.unpack_archive(archive, sandbox.folder, filter="data")
+    output = sandbox.run("install", "--as-is", "file:plughost_evil-1.0", "--dry-run", code=1, typed="n\n")
+    assert "is not a wheel: reading its metadata runs its code" in output
+    assert not mark.exists()
     sandbox.run("install", archive, "--dry-run", code=1, typed="y\n")
     assert mark.exists()
     mark.unlink()

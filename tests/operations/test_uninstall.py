@@ -50,6 +50,42 @@ def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
         assert host.get("/notes").json()["notes"] == 0
 
 
+def test_data_is_not_dropped_without_a_yes(sandbox: Sandbox) -> None:
+    """A program that reads JSON can't be asked, so it has to say --yes."""
+    sandbox.put(store_wheel(sandbox.wheels, "1.0"))
+    with sandbox.serving() as host:
+        host.post("/notes")
+        assert "needs --yes" in sandbox.run("uninstall", "keeper", "--purge", "--json", code=2)
+        assert host.get("/notes").json()["notes"] == 1
+    assert sandbox.json("uninstall", "keeper", "--purge", "--dry-run")["changes"]
+    assert sandbox.json("uninstall", "keeper", "--purge", "--yes")["ok"]
+    assert not (sandbox.folder / "data" / "stores" / "notes.sqlite3").exists()
+
+
+def test_a_distribution_named_twice_is_removed_once(sandbox: Sandbox) -> None:
+    """The names of a plugin and of its distribution mean the same."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    (change,) = sandbox.json("uninstall", "greeter", "plughost-greeter", "--dry-run")["changes"]
+    assert change["distribution"] == "plughost-greeter"
+
+
+def test_a_plan_that_another_command_has_overtaken_is_refused(sandbox: Sandbox) -> None:
+    """While a command asks, another one may remove the same plugin."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    with sandbox.running("uninstall", "greeter") as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        while "removed" not in process.stdout.readline():
+            pass
+        sandbox.run("uninstall", "greeter", "--yes")
+        process.stdin.write("y\n")
+        process.stdin.close()
+        output = process.stdout.read()
+        assert process.wait() == 1
+    assert "Another command has changed plughost-greeter meanwhile" in output
+    assert "Traceback" not in output
+
+
 @pytest.mark.thorough
 def test_a_failed_purge_restores_the_plugin(sandbox: Sandbox) -> None:
     """If another host serves the data, the plugin is installed again and serves as before."""

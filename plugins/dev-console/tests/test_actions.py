@@ -7,8 +7,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost_dev_console.jobs import Jobs
 
 if TYPE_CHECKING:
     import falcon
@@ -31,6 +33,20 @@ def test_a_reload_is_reported(console: Console) -> None:
     page = console.finish(console.post("/reload"))
     assert "Generation 2 serves" in page
     assert "Last reload: generation 2" in console.get("/load").text
+
+
+def test_an_action_that_gets_no_thread_does_not_prevent_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the system has a free thread again, the next action starts."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    jobs = Jobs({})
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            jobs.start("Reload", lambda: "done")
+    assert jobs.start("Reload", lambda: "done") is not None
 
 
 def test_a_failed_action_is_reported(start: Start) -> None:

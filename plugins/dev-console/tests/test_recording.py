@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Event
+from plughost import Event, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost_dev_console.lines import Lines
 
 if TYPE_CHECKING:
+    import falcon
+
     from .conftest import Console, Start
 
 
@@ -41,6 +43,25 @@ def test_a_failed_request_is_listed_with_its_id(console: Console) -> None:
     assert line["id"] == "mine"
     assert 'href="/q/dev/requests?q=mine"' in console.get("/log?q=mine&level=error").text
     assert "ValueError" in line["trace"]
+
+
+class LineCounter:
+    """A plugin that iterates over the lines of a body."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Count them."""
+        resp.media = len(list(req.bounded_stream))
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/lines", routes=(Route("", self, {"POST": Operation(summary="Count")}),))]
+
+
+def test_a_recorded_body_can_be_read_by_lines(start: Start) -> None:
+    """A resource gets the same kind of stream as without the console."""
+    with start(lines=LineCounter()) as console:
+        assert console.client.post("/lines", content=b"one\ntwo\nthree").json() == 3
 
 
 def test_only_the_last_requests_are_kept(start: Start) -> None:

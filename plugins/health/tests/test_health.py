@@ -97,6 +97,22 @@ def test_a_check_that_breaks_the_rules_is_down(check: Any, error: str) -> None:
             assert _checks(answer)["host"]["status"] == "UP"
 
 
+def test_a_check_that_got_no_thread_runs_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the system has a free thread again, the probe is up."""
+    start = threading.Thread.start
+    refused: list[threading.Thread] = []
+
+    def refuse_once(thread: threading.Thread) -> None:
+        if thread.name == "health:watched" and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_once)
+    with _host(Watched(lambda: Health(up=True)), timeout=0.05) as host, host.client() as client:
+        assert [client.get("/q/health/ready").status_code for _ in range(2)] == [500, 200]
+
+
 def test_a_check_that_hangs_holds_one_thread() -> None:
     """A check that does not return counts as down, and runs only once, however many probes ask."""
     release, calls = threading.Event(), []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,21 @@ def test_an_interrupted_command_leaves_no_pip_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         pip.run(["list", "--verbose"], interrupted)
     assert _children() <= before
+
+
+def test_the_password_of_an_index_is_no_argument(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of a machine can list the arguments of processes."""
+    arguments: list[str] = []
+
+    class Recorded(subprocess.Popen[str]):
+        def __init__(self, command: list[str], **options: Any) -> None:
+            arguments.extend(command)
+            super().__init__(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    pip.run(["list", "--index-url", "https://user:sesame@index.invalid/simple"], lambda _: None)
+    assert arguments
+    assert "sesame" not in " ".join(arguments)
 
 
 def test_a_file_that_an_index_announced_with_another_hash_is_refused(

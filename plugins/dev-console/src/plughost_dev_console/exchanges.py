@@ -83,6 +83,15 @@ class _CopyingStream:
         self.copied += part
         return part
 
+    def __iter__(self) -> _CopyingStream:
+        return self
+
+    def __next__(self) -> bytes:
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 

@@ -41,10 +41,10 @@ class Jobs:
                 return None
             name = secrets.token_urlsafe(8)
             job = {"title": title, "done": False, "report": None, "problem": "", "told": "", "before": before}
-            self._known[name] = job
+            threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()
+            self._known[name] = job  # only now: without a thread, it would never be done
             while len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
-        threading.Thread(target=_run, args=[job, work], name=f"console:{title}").start()
         return name
 
     def get(self, name: str | None) -> Job | None:

@@ -36,8 +36,8 @@ class CachedCheck:
         with self._changed:
             if monotonic() < self._until or self._running:
                 return
-            self._running = True
-        threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
+            threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
+            self._running = True  # only now: a system without a free thread has one again later
 
     def result(self, deadline: float) -> Health:
         """Return the check's result.

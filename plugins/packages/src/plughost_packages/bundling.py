@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
 
 from plughost import CommandError
 from plughost_packages import pip
@@ -67,9 +68,10 @@ def read_bundle(folder: Path) -> list[Locked]:
 def _is_named(file: str, entry: Locked) -> bool:
     try:
         name, version, _, _ = parse_wheel_filename(file)
-    except InvalidWheelFilename:
+        locked = Version(entry.version or "")
+    except (InvalidWheelFilename, InvalidVersion):
         return False
-    return (str(name), str(version)) == (entry.name, entry.version)
+    return (name, version) == (entry.name, locked)
 
 
 def refuse_filled(folder: Path) -> None:

@@ -67,7 +67,9 @@ def carry_out(
         CommandError: The plan failed; nothing has changed.
     """
     with _audited(context, plan) as event, keeping({change.key for change in plan.changes}) as put_back:
-        installed = Environment().installed
+        environment = Environment()
+        _refuse_outdated(plan, environment)
+        installed = environment.installed
         folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
@@ -82,18 +84,18 @@ def carry_out(
         refuse_not_allowed(context, ((each.distribution, each.after) for each in plan.changes), environment)
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
-        report = _reload(context, accept)
-        if report is not None and report.problems and not keep:
-            put_back()
-            event["outcome"] = "undone"
-            return Outcome(changes=plan.changes, undone=True, reload=report)
-        if afterwards is not None:
-            try:
-                afterwards()
-            except BaseException:
+        try:
+            report = _reload(context, accept)
+            if report is not None and report.problems and not keep:
                 put_back()
-                _reload(context, accept)
-                raise
+                event["outcome"] = "undone"
+                return Outcome(changes=plan.changes, undone=True, reload=report)
+            if afterwards is not None:
+                afterwards()
+        except BaseException:
+            put_back()
+            _reload(context, accept)  # an interrupted reload goes on in the host, and may have taken up the change
+            raise
         outcome = Outcome(changes=plan.changes, reload=report)
         event["outcome"] = "ok" if outcome.ok else "failed"
         return outcome
@@ -135,6 +137,13 @@ def _unmark_requested(keys: Collection[str], environment: Environment) -> None:
             lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
             record.write_text("".join(line for line in lines if not line.startswith(f"{file},")), encoding="utf-8")
             Path(str(distribution.locate_file(file))).unlink(missing_ok=True)
+
+
+def _refuse_outdated(plan: Plan, environment: Environment) -> None:
+    """Refuse a plan if another command has changed its distributions since, as while this one asked a question."""
+    for change in plan.changes:
+        if environment.versions.get(change.key) != change.before:
+            raise CommandError(f"Another command has changed {change.distribution} meanwhile; run this one again.")
 
 
 def _refuse_without_effect(plan: Plan, environment: Environment) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import signal
 import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from plughost import CommandError, Environment
 
@@ -38,7 +38,7 @@ def _remove_debris() -> None:
 def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
     """Take a snapshot of what an operation adds, replaces or removes. Yield a function that restores it.
 
-    It is also restored if the block raises.
+    It is also restored if the block raises, or is ended by a signal.
 
     Raises:
         CommandError: Another operation is running: only one runs in an environment at a time.
@@ -47,12 +47,17 @@ def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
         _lock_environment(),
         tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder,
         _environment_umask(),
+        _handling(_end, signal.SIGTERM, signal.SIGHUP),
     ):
         _remove_debris()
         before, installed = _list_files(), Environment().installed
         files = [path for key in keys & installed.keys() for path in _installed_paths(installed[key]) if path.is_file()]
         copies = {path: Path(shutil.copy2(path, Path(folder, str(number)))) for number, path in enumerate(files)}
-        put_back = partial(_put_back, keys, before, copies)
+
+        def put_back() -> None:
+            with _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                _put_back(keys, before, copies)
+
         try:
             yield put_back
         except BaseException:
@@ -78,6 +83,22 @@ def _put_back(keys: set[str], before: Collection[Path], copies: Mapping[Path, Pa
             fresh = path.with_name(f"{path.name}.plughost-restored")
             shutil.copy2(copy, fresh)
             fresh.replace(path)  # not in place: a process may use a compiled module
+
+
+@contextmanager
+def _handling(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Handle some signals differently. Those that this process ignores, as under nohup, stay ignored."""
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = [(number, signal.signal(number, handler)) for number in heeded]
+    try:
+        yield
+    finally:
+        for number, old in before:
+            signal.signal(number, old)
+
+
+def _end(number: int, _frame: object) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 @contextmanager

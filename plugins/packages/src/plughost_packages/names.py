@@ -60,7 +60,7 @@ def refuse_options(given: str) -> None:
 def is_place(given: str) -> bool:
     """Return whether a name is a path or a URL."""
     head = given.split(" @ ", maxsplit=1)[0]
-    return "://" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
+    return ":" in head or os.sep in head or "/" in head or head.startswith(".") or head.lower().endswith(_ARCHIVES)
 
 
 def place_of(requirement: str) -> str:
@@ -75,12 +75,12 @@ def is_source(requirement: str) -> bool:
 
 
 def to_distributions(given: Collection[str], environment: Environment) -> list[str]:
-    """Return the normalised names of installed distributions, given by a plugin's or their own name.
+    """Return the normalised names of installed distributions, each once, given by a plugin's or their own name.
 
     Raises:
         CommandError: One is not installed; the message suggests the nearest name.
     """
-    return [_to_distribution(name, environment) for name in dict.fromkeys(given)]
+    return list(dict.fromkeys(_to_distribution(name, environment) for name in given))
 
 
 def _to_distribution(name: str, environment: Environment) -> str:

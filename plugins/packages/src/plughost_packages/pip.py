@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -80,20 +81,22 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
     """
     lines: list[str] = []
     command = pip_command()
-    if places is not None:
-        location = "" if "-m" in command else str(Path(command[-1]).parent)
-        command = [*command[:2], str(careful_pip.__file__), location, json.dumps([*places])]
+    location = "" if "-m" in command else str(Path(command[-1]).parent)
+    allowed = None if places is None else [*places]
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
-        [*command, *arguments],
+        [*command[:2], str(careful_pip.__file__)],
         env={**os.environ, **_QUIET_VARIABLES},
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     )
+    assert process.stdin is not None
     assert process.stdout is not None
     try:
+        with suppress(BrokenPipeError), process.stdin:  # if it ends at once, its output says why
+            json.dump({"location": location, "places": allowed, "arguments": [*arguments]}, process.stdin)
         with process.stdout:
             for line in process.stdout:
                 lines.append(line.rstrip())

@@ -37,7 +37,9 @@ def wheels_of(context: PluginContext[Any]) -> Path:
 
 
 def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
-    """Write a wheel with the files of an installed distribution to a folder, unless it is there.
+    """Write a wheel with the files of an installed distribution to a folder.
+
+    It replaces one of the same version, which can have been built from other sources.
 
     Returns:
         The wheel. None if no wheel can be made: the distribution is editable, or some of its files are missing or
@@ -53,11 +55,8 @@ def repack(distribution: InstalledDistribution, folder: Path) -> Path | None:
     joined = "-".join(".".join(dict.fromkeys(part)) for part in zip(*tags, strict=True))
     stem = info.removesuffix(".dist-info")
     wheel = folder / f"{stem}-{joined}.whl"
-    if wheel.exists():
-        wheel.touch()
-        return wheel
     try:
-        content = list(_content(distribution, stem))
+        content = sorted(_content(distribution, stem))  # installers list the files in different orders
     except OSError:
         return None
     unfinished = wheel.with_suffix(".unfinished")

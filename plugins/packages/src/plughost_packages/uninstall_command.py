@@ -56,6 +56,8 @@ def uninstall(
     or agree to drop it when asked. Stores are dropped after the running host has closed them; if that fails, the
     plugins are restored.
     """
+    if with_data and as_json and not (yes or dry_run):
+        raise click.UsageError("--json can't ask for confirmation: --purge with it needs --yes.")
     with readable_errors():
         environment = Environment()
         keys = _refuse_required(to_distributions(names, environment), environment, force=force)
