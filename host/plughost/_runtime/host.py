@@ -219,7 +219,7 @@ class Host(HostState):
         """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
 
         A reload that is under way may end within `grace_time`. One that takes longer, such as for a migration that
-        hangs, is left behind: it can't swap any more.
+        hangs, is left behind. What it has swapped in or committed by then stays.
         """
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
@@ -229,7 +229,7 @@ class Host(HostState):
             grace = self.settings.host.grace_time
             has_lock = self._change_lock.acquire(timeout=grace + _END_SECONDS)
             if not has_lock:
-                self.logger.warning("a reload was cut off: it was still under way, and nothing of it is kept")
+                self.logger.warning("a reload was cut off: no migration is kept that it had not committed yet")
             try:
                 return self._stop(grace)
             finally:
