@@ -60,6 +60,18 @@ def test_a_plugin_with_damaged_metadata_is_not_removed(folder: Path) -> None:
         assert host.host.reload().removed == ("base",)
 
 
+def test_a_plugin_with_unreadable_entry_points_is_not_removed(folder: Path) -> None:
+    """Their file is there, so that the reload is refused; root can open any file, but no folder."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        points = next(folder.glob("reloaded_base-*.dist-info")) / "entry_points.txt"
+        points.unlink()
+        points.mkdir()
+        report = host.host.reload()
+        assert not report.swapped
+        assert "reloaded_base-1.0.dist-info is damaged: entry_points.txt can't be read: Is a" in report.problems[0]
+
+
 def test_an_upgrade_may_rename_its_plugin(folder: Path) -> None:
     """The old name is removed, and the new one added, in one reload."""
     install(folder, "base", "'one'", "1.0")
