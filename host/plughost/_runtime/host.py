@@ -92,6 +92,7 @@ class Host(HostState):
         """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
+        host._stop_requests = self._stop_requests  # a stop waits for the lock below, so it ends the preview
         with self._change_lock:  # a reload would take what is imported here for what is installed then
             host.generation = host.dry_run()
             host.generation.close()
