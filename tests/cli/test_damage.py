@@ -161,6 +161,15 @@ def test_status_works_with_unusable_settings(line: Line, serving: Serve, setting
     assert code == 0
 
 
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000])
+def test_status_names_a_data_folder_that_cannot_be_read(line: Line, value: str) -> None:
+    """It assumes the default folder, without a traceback."""
+    (line.folder / "plughost.toml").write_text(f"data_dir = {value}\n")
+    code, output = run(line, "status")
+    assert "Warning: plughost.toml: it is not valid TOML" in output
+    assert (code, "No host is running" in output, "Traceback" in output) == (1, True, False)
+
+
 def test_why_explains_why_a_distribution_is_no_plugin(line: Line) -> None:
     """It may have no entry point or one in the wrong group, be damaged or be missing: each has its sentence."""
     line.install("good")

@@ -45,8 +45,18 @@ class Greeting:
         instances.append(id(self))
         context.add_query("size", lambda: {"size": len(instances)})
         context.add_query("prefix", lambda: {"prefix": self.prefix})
+        context.add_query("guarded", lambda: {"guarded": context.authenticator is not None})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
+
+
+class Guard:
+    """Offers an authenticator, so that all plugins declare again."""
+
+    @hookimpl
+    def register_authenticator(self) -> object:
+        """Let nobody in."""
+        return lambda req: None
 
 
 class Silent:
@@ -170,6 +180,15 @@ def test_a_query_ends_with_the_version_that_added_it() -> None:
         assert host.host.reload().swapped
         with pytest.raises(LookupError, match="no plugin greeting with the query prefix is active"):
             host.host.view.answer_query("greeting", "prefix")
+
+
+def test_a_refused_reload_leaves_the_queries_of_an_unchanged_plugin() -> None:
+    """With another authenticator, an unchanged plugin declares again; if that is refused, it answers as before."""
+    distributions = [plugin_distribution("greeting", Greeting), plugin_distribution("other", Silent)]
+    with running_host(distributions=distributions) as host:
+        distributions[1:] = [plugin_distribution("guard", Guard), plugin_distribution("other", object(), version="1.1")]
+        assert not host.host.reload().swapped
+        assert host.host.view.answer_query("greeting", "guarded") == {"guarded": False}
 
 
 def test_a_subscriber_that_raises_stops_nobody() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
 from tests.waiting import wait_until
 
+from plughost._plugins.isolation import Interrupted
 from plughost.testing import running_host
 
 
@@ -58,6 +60,18 @@ def test_a_plugin_with_damaged_metadata_is_not_removed(folder: Path) -> None:
         assert client.get("/base").json() == {"word": "one", "count": 2}
         remove_package(folder, "reloaded-base")
         assert host.host.reload().removed == ("base",)
+
+
+def test_a_plugin_with_unreadable_entry_points_is_not_removed(folder: Path) -> None:
+    """Their file is there, so that the reload is refused; root can open any file, but no folder."""
+    install(folder, "base", "'one'", "1.0")
+    with running_host(distributions=InFolder(folder)) as host:
+        points = next(folder.glob("reloaded_base-*.dist-info")) / "entry_points.txt"
+        points.unlink()
+        points.mkdir()
+        report = host.host.reload()
+        assert not report.swapped
+        assert "reloaded_base-1.0.dist-info is damaged: entry_points.txt can't be read: Is a" in report.problems[0]
 
 
 def test_an_upgrade_may_rename_its_plugin(folder: Path) -> None:
@@ -150,6 +164,28 @@ def test_no_reload_runs_while_a_plugin_is_inspected(folder: Path, monkeypatch: p
         monkeypatch.setattr(sys, "note_lock", lambda: were_locked.append(state._change_lock.locked()), raising=False)
         state.preview_host(state.settings.with_all_enabled())
     assert were_locked == [True]
+
+
+def test_a_stop_ends_the_inspection_of_a_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stop would wait for it, as for a reload."""
+    inspected, go_on = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        inspected.set()
+        go_on.wait()
+
+    install(folder, "base", "__import__('sys').hang()", "1.0")
+    with (
+        running_host(distributions=InFolder(folder), settings={"disabled": ["base"]}) as host,
+        ThreadPoolExecutor() as pool,
+    ):
+        monkeypatch.setattr(sys, "hang", hang, raising=False)
+        preview = pool.submit(host.host.preview_host, host.host.settings.with_all_enabled())
+        assert inspected.wait(30)
+        host.host.request_stop()
+        with pytest.raises(Interrupted):
+            preview.result(60)
+        go_on.set()
 
 
 def test_an_import_that_hangs_is_named_when_the_next_one_waits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

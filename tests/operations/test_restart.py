@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -30,6 +32,25 @@ import os, signal
 os.kill(os.getppid(), signal.SIGTERM)
 while signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # until a signal to stop has come to this process
     pass
+"""
+
+_STUCK = """
+import pathlib
+from plughost import Store, hookimpl
+
+
+@hookimpl
+def register_stores(context):
+    return [Store(name="stuck", migrations=pathlib.Path("migrations"), tables=("stuck",))]
+"""
+_MIGRATION = """
+import os, pathlib, threading
+
+
+def migrate(session):
+    pathlib.Path("migrating.new").write_text(str(os.getpid()))
+    pathlib.Path("migrating.new").rename("migrating")
+    threading.Event().wait()
 """
 
 _PROBER = """
@@ -231,6 +252,23 @@ def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
         sandbox.put(stopper)
         assert sandbox.run("restart", code=1) == "Error: Not restarted: the host is stopping.\n"
         assert host.process.wait(PATIENCE) == 0
+
+
+def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox) -> None:
+    """One that can't end, as in a migration that hangs, would keep the ports and the data folder."""
+    stuck = build_wheel(sandbox.wheels, "plughost-c", "1.0", {"c.py": _STUCK}, plugins={"stuck": "c"})
+    (sandbox.folder / "migrations" / "sqlite").mkdir(parents=True)
+    (sandbox.folder / "migrations" / "0001_wait.py").write_text(_MIGRATION)
+    migrating = sandbox.folder / "migrating"
+    with ThreadPoolExecutor() as pool, suppress(NotRunning), sandbox.serving() as host:
+        sandbox.put(stuck)
+        restart = pool.submit(sandbox.run, "restart", code=1)
+        wait_until(migrating.exists)
+        host.process.terminate()
+        assert host.process.wait(PATIENCE) == 0
+        restart.result(PATIENCE)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(migrating.read_text()), signal.SIGKILL)
 
 
 def test_a_next_process_that_was_killed_is_not_called_slow(sandbox: Sandbox) -> None:

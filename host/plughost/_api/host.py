@@ -340,7 +340,8 @@ class HostView(Protocol):
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
 
-        With `dev`, the host is previewed as with `--dev`.
+        With `dev`, the host is previewed as with `--dev`. A host that runs finishes its start or reload first, so hooks
+        that are called meanwhile, such as `started`, wait for themselves.
         """
 
     def settings(self) -> list[Value]:

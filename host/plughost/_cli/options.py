@@ -133,7 +133,7 @@ def _find_data_dir(config: Path | None) -> Path:
         text = file.read_text(encoding="utf-8-sig", errors="replace")
     top = re.split(r"(?m)^\s*\[", text)[0]
     if line := re.search(r"(?m)^[ \t]*data_dir[ \t]*=.*", top):
-        with suppress(tomllib.TOMLDecodeError, TypeError):
+        with suppress(ValueError, TypeError, RecursionError):  # see `_parse_toml` of the settings
             data_dir = Path(tomllib.loads(line[0])["data_dir"])
     data_dir = Path(os.environ.get(f"{ENV_PREFIX}DATA_DIR") or data_dir)
     return (file.absolute().parent / data_dir.expanduser()).absolute()

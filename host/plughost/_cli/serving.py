@@ -115,6 +115,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
     answered = host.stop()
     control.stop()
+    restart.end()
     _silence_closed_streams(sys.stdout, sys.stderr)
     reporter.report_end(host, answered=answered)
 

@@ -75,10 +75,13 @@ class InstalledDistribution(Distribution):
     def entry_points(self) -> EntryPoints:
         """Its entry points. Empty if they can't be read."""
         try:
-            return self._found.entry_points
+            found = self._found.entry_points
+            problem = None if found else self._open_problem("entry_points.txt")
         except _UNREADABLE:
-            self._damage.append(f"entry_points.txt can't be read: {self._bad_line()}")
-            return EntryPoints(())
+            found, problem = EntryPoints(()), self._bad_line()
+        if problem is not None:
+            self._damage.append(f"entry_points.txt can't be read: {problem}")
+        return found
 
     @property
     def files(self) -> list[PackagePath] | None:
@@ -128,6 +131,18 @@ class InstalledDistribution(Distribution):
         """The name of its metadata folder. Empty if it has none on disk."""
         # No public attribute has it; pip uses this one, too. In a ZIP file, it is no path on the disk.
         return PurePath(str(getattr(self._found, "_path", ""))).name
+
+    def _open_problem(self, filename: str) -> str | None:
+        """Return why a metadata file can't be opened. None if it can, or is missing; `read_text` doesn't tell."""
+        path: Any = getattr(self._found, "_path", None)  # see `folder`
+        try:
+            if path is not None:
+                path.joinpath(filename).open("rb").close()
+        except (FileNotFoundError, NotADirectoryError, LookupError):
+            pass
+        except OSError as error:
+            return error.strerror
+        return None
 
     def _bad_line(self) -> str:
         """Return why entry_points.txt can't be parsed: its first invalid line."""

@@ -172,7 +172,7 @@ def _update_context(registry: Registry, record: PluginRecord, *, has_declared: b
     if all(getattr(record.context, name) is value for name, value in changes.items()):
         return
     if record.reused or has_declared:
-        changes |= {"announcements": [], "logins": {}}
+        changes |= {"announcements": [], "logins": {}, "queries": {}}
         registry.attempt(record, "import", reinstantiate, record, registry)
     record.context = replace(record.context, **changes)
 

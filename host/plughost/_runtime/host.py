@@ -92,6 +92,7 @@ class Host(HostState):
         """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
+        host._stop_requests = self._stop_requests  # a stop waits for the lock below, so it ends the preview
         with self._change_lock:  # a reload would take what is imported here for what is installed then
             host.generation = host.dry_run()
             host.generation.close()
@@ -219,7 +220,7 @@ class Host(HostState):
         """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
 
         A reload that is under way may end within `grace_time`. One that takes longer, such as for a migration that
-        hangs, is left behind: it can't swap any more.
+        hangs, is left behind. What it has swapped in or committed by then stays.
         """
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
@@ -229,7 +230,7 @@ class Host(HostState):
             grace = self.settings.host.grace_time
             has_lock = self._change_lock.acquire(timeout=grace + _END_SECONDS)
             if not has_lock:
-                self.logger.warning("a reload was cut off: it was still under way, and nothing of it is kept")
+                self.logger.warning("a reload was cut off: no migration is kept that it had not committed yet")
             try:
                 return self._stop(grace)
             finally:

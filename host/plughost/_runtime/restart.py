@@ -94,6 +94,12 @@ class Restart:
         if self._successor is not None and not self.done:
             self._successor.terminate()
 
+    def end(self) -> None:
+        """Kill a successor that `cancel` has not ended by now: it would keep the sockets and the data folder's lock."""
+        if self._lock.locked() and self._successor is not None and not self.done:
+            self._successor.kill()
+            self._successor.wait()
+
     def _start_successor(self) -> dict[str, Any]:
         own_end, successor_end = socket.socketpair()
         with own_end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,14 +48,14 @@ class UnhealthyPlugin:
 
     @hookimpl
     def register_checks(self, context: PluginContext[Any]) -> list[Check]:
-        """Return a check that is up, one that raises, and one that returns no health."""
+        """Return a check that is up, and three that break the rules."""
 
         def fail() -> Health:
             raise RuntimeError(NASTY)
 
         well = Check(name="well", check=lambda: Health(up=True, data={"left": 7}))
         odd = Check(name="odd", check=lambda: True)  # type: ignore[arg-type, return-value] # which authors forget
-        return [well, Check(name="ill", check=fail), odd]
+        return [well, Check(name="ill", check=fail), odd, Check(name="gone", check=sys.exit)]
 
 
 def _text(page: str) -> str:
@@ -195,12 +196,13 @@ def test_settings_show_their_source_and_no_secret(start: Start) -> None:
 
 
 def test_health_shows_the_result_of_each_check(start: Start) -> None:
-    """A check that raises or returns no health is down, and the other results are shown all the same."""
+    """A check that raises, exits or returns no health is down, and the other results are shown all the same."""
     with start(ill=UnhealthyPlugin) as console:
         text = _text(console.get("/health").text)
         overview = _text(console.get().text)
-    assert "Down: ill, odd Check" in text
-    assert "Health: 2 of 3 down See why: ill, odd" in overview
+    assert "Down: gone, ill, odd Check" in text
+    assert "Health: 3 of 4 down See why: gone, ill, odd" in overview
+    assert "gone down ill ready error: SystemExit" in text
     assert "odd down ill ready error: it returned a bool, and no Health" in text
     assert "well up ill ready left: 7" in text
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text

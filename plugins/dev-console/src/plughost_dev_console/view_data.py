@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -312,7 +313,7 @@ def _run(check: Check) -> Health:
     try:
         found: Any = bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
         if isinstance(found, Health):
-            return found
+            return replace(found, data={str(name): value for name, value in found.data.items()})
         return Health(up=False, data={"error": f"it returned a {type(found).__name__}, and no Health"})
-    except Exception as error:  # noqa: BLE001 - a check that raises is down
+    except BaseException as error:  # noqa: BLE001 - a check that raises is down, also by sys.exit
         return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
