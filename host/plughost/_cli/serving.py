@@ -134,7 +134,12 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         sentence = f"{error}." if not str(error).endswith("?") else str(error)
         predecessor.report(reason="\n".join([sentence, *reasons]))
         reporter.fail("refused to start", f"plughost does not start: {sentence}", error.registry)
-    except (AlreadyRunning, CertificateError, Interrupted, ListenError, OSError) as error:
+    except Interrupted as error:
+        control.stop()
+        predecessor.report(reason=str(error))
+        reporter.report("stopped", "Stopped before it served, as it was asked to.", answered=True)
+        raise SystemExit(0) from None
+    except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
         if host.phase is Phase.SERVING:  # it can't take commands
             host.stop()
         control.stop()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
+from plughost._plugins.isolation import Interrupted
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import Discovery, build, migrate, rehearse
@@ -317,7 +318,7 @@ class Host(HostState):
         open_before, before = set(self.serving.sites), self.generation
         try:
             if self._is_stopping():
-                raise GenerationRefused("the host is stopping", following.registry)
+                raise Interrupted("the host is stopping")
             self.request_log.record_all()
             if running is None:  # requests come once the ports are open: health must have its checks by then
                 self.generation = following
