@@ -111,6 +111,31 @@ def test_an_operation_gets_the_parameters_that_it_needs(plant: Callable[..., Any
             getattr(suite, test)(make_ask(client_of), calls)
 
 
+DEEP = """
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Deep:
+    def on_get(self, req, resp, name):
+        resp.media = name
+
+
+@hookimpl
+def register_routes(context):
+    route = Route("/{name:path}", Deep(), {"GET": Operation(summary="Get")})
+    return [RouteGroup(prefix="/deep", routes=(route,))]
+"""
+
+
+def test_a_group_that_has_every_path_below_its_prefix_passes(plant: Callable[..., Any]) -> None:
+    """No path below it is unknown, so none is 404."""
+    suite = plant("planted-deep", DEEP)
+    with running_host(["planted-deep"], strict=True) as host, suite.clients(host) as client_of:
+        ask, calls = make_ask(client_of), operation_calls(host, "planted-deep")
+        suite.test_unknown_paths_below_the_prefix_are_the_plugins_404(ask, calls)
+        suite.test_one_trailing_slash_is_the_same_resource(ask, calls)
+
+
 def test_a_form_that_accepts_anything_is_found(plant: Callable[..., Any]) -> None:
     """The failure names the operation and the body that it accepted."""
     suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))
