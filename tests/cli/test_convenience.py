@@ -135,14 +135,11 @@ def test_init_shows_an_example_without_a_default(line: Line) -> None:
 
 TABLES = """
 from pydantic import BaseModel
-
 from plughost import hookimpl
-
 
 class Settings(BaseModel):
     names: dict[str, list[int]] = {"a b": [1, 2]}
     rows: list[dict[str, str]] = [{"x": "y"}]
-
 
 @hookimpl
 def register_settings():
