@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import os
+import re
 import stat
 import sys
 import threading
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _STRUCTLOG_PREFIX: Final = "structlog_"  # of its context variables
 _FILE_BATCH_BYTES: Final = 64 * 1024
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_EVENT_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
 class _Thread(threading.local):
@@ -75,6 +78,7 @@ def make_logger(
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
             _drop_none,
             _trim_traceback,
+            _escape_controls,
             structlog.dev.ConsoleRenderer(
                 0,  # no padding after the event; positional, since its name differs between versions
                 colors=stream.isatty(),
@@ -192,7 +196,15 @@ class Bridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level = "critical" if record.levelno >= logging.CRITICAL else record.levelname.lower()
         log = getattr(self._target, level, self._target.info)
-        log(record.getMessage(), logger=record.name, exc_info=record.exc_info)
+        log(_message_of(record), logger=record.name, exc_info=record.exc_info)
+
+
+def _message_of(record: logging.LogRecord) -> str:
+    """Return a record's message; as with Python's own handlers, a mistake in it raises nothing where it is logged."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - any argument's __str__ may raise anything
+        return f"{record.pathname}:{record.lineno} logs {record.msg!r} with arguments that don't fit: {error!r}"
 
 
 def _publish(lines: Events, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -223,6 +235,23 @@ def _trim_traceback(logger: object, method: str, event: MutableMapping[str, Any]
     """Begin a plugin's traceback at its own code: the host's frames don't help to find the cause."""
     trace = event.get("exception")
     return {**event, "exception": own_frames(trace)} if isinstance(trace, str) else event
+
+
+def _escape_controls(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape terminal sequences, and line breaks in the event: a client that sends some could forge or hide lines.
+
+    structlog escapes line breaks in other fields.
+    """
+    return {
+        key: (_EVENT_CONTROLS if key == "event" else _CONTROLS).sub(_escape, value)
+        if isinstance(value, str) and key != "exception"
+        else value
+        for key, value in event.items()
+    }
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
 
 
 def _drop_none(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

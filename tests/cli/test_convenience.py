@@ -133,6 +133,28 @@ def test_init_shows_an_example_without_a_default(line: Line) -> None:
     assert tables["rate_limits"]["storage"].startswith("redis://")
 
 
+TABLES = """
+from pydantic import BaseModel
+from plughost import hookimpl
+
+class Settings(BaseModel):
+    names: dict[str, list[int]] = {"a b": [1, 2]}
+    rows: list[dict[str, str]] = [{"x": "y"}]
+
+@hookimpl
+def register_settings():
+    return Settings
+"""
+
+
+def test_init_writes_a_default_with_a_table_as_toml(line: Line) -> None:
+    """Its line can be uncommented, too."""
+    line.install("tables", TABLES)
+    assert line.run("init", "new.toml").exit_code == 0
+    written = (line.folder / "new.toml").read_text().partition("[plugins.tables]")[2]
+    assert tomllib.loads(re.sub(r"(?m)^#(\w+ = )", r"\1", written)) == {"names": {"a b": [1, 2]}, "rows": [{"x": "y"}]}
+
+
 def test_init_offers_a_site_to_plugins_with_routes(line: Line) -> None:
     """A table is added for it if necessary; a plugin without routes gets none, and a present value is shown."""
     line.install("good")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from plughost import CommandError, PluginContext, hookimpl
+from plughost._settings.editing import with_value
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 WRITTEN = """
@@ -30,6 +33,7 @@ class Greeting:
         word: str = "hello"
         times: int = Field(1, ge=1)
         secret: SecretStr = SecretStr("x")
+        unset: SecretStr | None = None
 
     @hookimpl
     def register_settings(self) -> type[Settings]:
@@ -87,6 +91,8 @@ def test_changing_a_setting_keeps_the_comments(host: RunningHost) -> None:
         ("grace_time", "soon", "number"),
         ("nothing", 1, "There is no setting nothing"),
         ("plugins.greeting.secret", "y", "is a secret"),
+        ("plugins.greeting.unset", "y", "is a secret"),
+        ("stores.url", "postgresql://me:sesame@db/x", "is a secret"),
         ("hook_timeout", 9.0, "The variable PLUGHOST_HOOK_TIMEOUT overrides"),
     ],
 )
@@ -97,6 +103,26 @@ def test_an_invalid_value_changes_nothing(host: RunningHost, key: str, value: ob
         with pytest.raises(CommandError, match=why):
             change(key, value)
     assert _file(host).read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "value", "after"),
+    [
+        ("sites.main.http_port = 1", "strict", True, {"sites": {"main": {"http_port": 1}}, "strict": True}),
+        ("log.level = 'info'\ngrace_time = 3\n", "log.level", None, {"grace_time": 3}),
+        ("log.level = 'info'\naddress = '::'\n", "log.level", "debug", {"log": {"level": "debug"}, "address": "::"}),
+    ],
+)
+def test_dotted_keys_are_edited(text: str, key: str, value: object, after: dict[str, Any]) -> None:
+    """A key is set, or removed with its tables, whether or not the last line has an end."""
+    changed = tomllib.loads(with_value(text, key, value))
+    assert {name: each for name, each in changed.items() if each != {}} == after
+
+
+def test_an_edit_that_would_move_another_key_is_refused() -> None:
+    """A new table would stand before `address`, which would then belong to it."""
+    with pytest.raises(CommandError, match="without changing other settings: edit the settings file by hand"):
+        with_value("sites.main.http_port = 1\naddress = '::'\n", "sites.library.threads", 5)
 
 
 def test_the_preview_says_that_a_setting_is_read_at_start_only(host: RunningHost) -> None:

@@ -293,6 +293,18 @@ def test_tables_that_differ_from_the_declaration_are_found(
                 suite.test_it_declares_the_tables_that_it_makes(host)
 
 
+def test_an_index_of_sqlite_for_full_text_is_no_undeclared_table(plant: Callable[..., Any]) -> None:
+    """PostgreSQL has no such tables, so a store can't declare them; a purge removes them with SQLite's file."""
+    migrations = {
+        "sqlite": "CREATE TABLE notes (id INTEGER); CREATE VIRTUAL TABLE words USING fts5(text, content='');",
+        "postgresql": "CREATE TABLE notes (id INTEGER);",
+    }
+    files = {f"migrations/{dialect}/0001_notes.sql": text for dialect, text in migrations.items()}
+    suite = plant("planted-words", TABLES.format(tables='("notes",)'), **files)
+    with running_host(["planted-words"], settings={"stores": {}}) as host:
+        suite.test_it_declares_the_tables_that_it_makes(host)
+
+
 KEEPS = """
 import pathlib
 

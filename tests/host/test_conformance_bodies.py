@@ -58,6 +58,84 @@ def test_an_operation_that_reads_no_json_passes(plant: Callable[..., Any], name:
     _run(suite, name)
 
 
+NEEDY = """
+from plughost import Operation, Parameter, Response, Route, RouteGroup, hookimpl
+from pydantic import BaseModel
+
+from plughost.http import read_body
+
+
+class Entry(BaseModel):
+    title: str
+
+
+class Needy:
+    def on_get(self, req, resp, **values):
+        resp.media = {name: str(value) for name, value in values.items()}
+
+    def on_post(self, req, resp, **values):
+        resp.media = read_body(req, Entry)
+
+
+def parameter(name, place, **schema):
+    return Parameter(name=name, place=place, description="One.", schema=schema, required=place != "path")
+
+
+NEEDS = (
+    parameter("code", "path", type="string", pattern="^[A-Z]{2}$", examples=["NZ"]),
+    parameter("size", "query", type="integer", minimum=7),
+    parameter("tag", "query", type="array", items={"type": "string", "enum": ["a/b"]}),
+    parameter("X-Gift", "header", type="boolean"),
+    parameter("X-Name", "header", type="string", minLength=3),
+)
+
+
+@hookimpl
+def register_routes(context):
+    operations = {
+        "GET": Operation(summary="Get", parameters=NEEDS),
+        "POST": Operation(summary="Post", parameters=NEEDS, request=Entry),
+    }
+    route = Route("/{day:dt}/{key:uuid}/{code}/{n:int}", Needy(), operations)
+    return [RouteGroup(prefix="/needy", routes=(route,))]
+"""
+
+
+def test_an_operation_gets_the_parameters_that_it_needs(plant: Callable[..., Any]) -> None:
+    """The suite sends a valid value of each: an example, or one that the schema or Falcon's converter accepts."""
+    suite = plant("planted-needy", NEEDY)
+    with running_host(["planted-needy"], strict=True) as host, suite.clients(host) as client_of:
+        calls = operation_calls(host, "planted-needy")
+        assert [make_ask(client_of)(call).status_code for call in calls if call.method == "GET"] == [200]
+        for test in TESTS:
+            getattr(suite, test)(make_ask(client_of), calls)
+
+
+DEEP = """
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Deep:
+    def on_get(self, req, resp, name):
+        resp.media = name
+
+
+@hookimpl
+def register_routes(context):
+    route = Route("/{name:path}", Deep(), {"GET": Operation(summary="Get")})
+    return [RouteGroup(prefix="/deep", routes=(route,))]
+"""
+
+
+def test_a_group_that_has_every_path_below_its_prefix_passes(plant: Callable[..., Any]) -> None:
+    """No path below it is unknown, so none is 404."""
+    suite = plant("planted-deep", DEEP)
+    with running_host(["planted-deep"], strict=True) as host, suite.clients(host) as client_of:
+        ask, calls = make_ask(client_of), operation_calls(host, "planted-deep")
+        suite.test_unknown_paths_below_the_prefix_are_the_plugins_404(ask, calls)
+        suite.test_one_trailing_slash_is_the_same_resource(ask, calls)
+
+
 def test_a_form_that_accepts_anything_is_found(plant: Callable[..., Any]) -> None:
     """The failure names the operation and the body that it accepted."""
     suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))

@@ -89,6 +89,7 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     ),
     (Operation, {"produces": "text/csv"}, "GET: produces is no tuple of texts: 'text/csv'"),
     (Operation, {"security": "bearer"}, "GET: security is no tuple of texts: 'bearer'"),
+    (Operation, {"security": ("Bearer",)}, "GET: write the security scheme 'Bearer' in lower case: 'bearer'"),
     (Operation, {"roles": "admin"}, "GET: roles is no tuple of texts: 'admin'"),
     (Operation, {"request": {"title": str}}, "can't be described: it is no type that pydantic knows"),
     (Operation, {"consumes": ("csv",)}, "GET: consumes 'csv', which is no media type"),

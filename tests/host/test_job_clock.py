@@ -1,4 +1,4 @@
-"""Jobs when somebody sets the system's clock."""
+"""Jobs when the clock is set, or changes to and from summer time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from tests.host.test_jobs import MORNING, Runs, job, with_jobs
 from tests.waiting import wait_until
 
 from plughost import Job
+from plughost._api.jobs import next_time
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -26,3 +27,11 @@ def test_setting_the_clock_back_delays_no_job(monkeypatch: pytest.MonkeyPatch) -
         wait_until(lambda: job(host).due == MORNING + timedelta(hours=1))
         host.advance(3600)
         wait_until(lambda: len(runs.due) == 1)
+
+
+def test_a_start_in_the_hour_that_comes_twice_repeats_no_run() -> None:
+    """When summer time ends, a local time is due in the first of the two hours only, whenever the host starts."""
+    nightly = Job(name="report", run=print, cron="30 2 * * *", timezone="Europe/Berlin")
+    first, second = (datetime(2026, 10, 25, hour, 10, tzinfo=UTC) for hour in (0, 1))
+    assert next_time(nightly, first) == datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    assert next_time(nightly, second) == datetime(2026, 10, 26, 1, 30, tzinfo=UTC)

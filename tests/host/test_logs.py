@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import logging
 import os
 import select
 import time
@@ -19,7 +20,7 @@ from tests.host.plugins import Plugin, Speaker, serving
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store, hookimpl
 from plughost._api.events import Event, Events
-from plughost._logging import make_logger, silent_logger
+from plughost._logging import Bridge, make_logger, silent_logger
 from plughost._runtime.access_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
@@ -112,6 +113,26 @@ def test_any_value_is_logged(form: str, value: object) -> None:
     if form == "json":
         assert json.loads(stream.getvalue())["event"] == "event"
         assert stream.getvalue().count("\n") == 1
+
+
+def test_a_mistake_in_a_library_s_log_call_raises_nothing() -> None:
+    """As with Python's own handlers, whoever logs goes on; the line names the call."""
+    stream = io.StringIO()
+    library = logging.Logger("library")
+    library.addHandler(Bridge(make_logger(LogSettings(format="json"), stream)))
+    library.warning("took %d ms", "many")
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert (line["level"], line["logger"], "'took %d ms'" in line["event"]) == ("warning", "library", True)
+
+
+def test_no_client_forges_or_hides_a_line_of_the_text_log() -> None:
+    """Line breaks and terminal sequences in what clients send are escaped, wherever they are."""
+    stream = io.StringIO()
+    logger = make_logger(LogSettings(format="text"), stream)
+    logger.error("GET /a\n04:05:06 [info] paid\x1b[2J failed", path="/\x1b[2J", reason="a\nb", word="Tée\\n")
+    (line,) = stream.getvalue().splitlines()
+    assert "\x1b" not in line
+    assert "word=Tée\\n" in line
 
 
 def test_an_exception_has_its_traceback() -> None:

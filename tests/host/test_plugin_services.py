@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Observer, Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Middleware, Observer, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._api.context import PluginContext as Context
 from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
@@ -223,3 +223,32 @@ def test_a_subscriber_receives_the_lines_of_the_log() -> None:
     expected = {"event": "trouble", "level": "warning", "plugin": "greeting", "name": "x", "fields": 2}
     assert dict(seen[0].fields) == expected
     assert stream.getvalue().count("\n") == 3
+
+
+class Cache:
+    """Middleware of a plugin that may answer a request itself, and adds its name to the response."""
+
+    def __init__(self, name: str, *, completes: bool) -> None:
+        """Store the name, and whether it answers."""
+        self.name = name
+        self.completes = completes
+
+    def process_resource(self, req: Any, resp: Any, resource: Any, params: Any) -> None:
+        """Answer, or let the next one do so."""
+        resp.append_header("X-In", self.name)
+        resp.complete = self.completes
+
+
+def test_a_plugins_middleware_that_answers_is_the_last() -> None:
+    """As in Falcon, neither its other `process_resource` nor the resource runs after `resp.complete`."""
+
+    class Cached(Greeting):
+        @hookimpl
+        def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+            """Return two, of which the outer one answers."""
+            inner = Middleware(name="inner", component=Cache("inner", completes=False), after=("outer",))
+            return [inner, Middleware(name="outer", component=Cache("outer", completes=True))]
+
+    with running_host(distributions=[plugin_distribution("a", Cached())]) as host, host.client() as client:
+        answer = client.get("/hello")
+    assert (answer.content, answer.headers["X-In"]) == (b"", "outer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +66,14 @@ class Absent:
         resp.media = number
 
 
+class Days:
+    """Answers with a moment."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, day: datetime) -> None:
+        """Answer with the day, in UTC."""
+        resp.media = day.astimezone(UTC)
+
+
 class Secret:
     """Answers with who asks."""
 
@@ -87,6 +96,8 @@ class Plugin:
         )
         routes = (
             Route("/all/{number}", Shows(), {"GET": Operation(summary="Get", parameters=EVERYTHING), "POST": post}),
+            Route("/converted/{number:int}", Absent(), {"GET": Operation(summary="Get", parameters=EVERYTHING[:1])}),
+            Route("/days/{day:dt}", Days(), {"GET": Operation(summary="Get")}),
             Route("/ids/{number}", Absent(), {"GET": Operation(summary="Get", parameters=(number, page))}),
             Route("/empty/{number}", Absent(), {"GET": absent}),
             Route("/bearer", Secret(), {"GET": Operation(summary="Get", security=("bearer",))}),
@@ -159,6 +170,20 @@ def test_values_are_converted(client: httpx.Client) -> None:
         "x_reader": "str Ann",
         "x_sizes": "tuple ('S', 'M')",
     }
+
+
+def test_a_value_that_falcon_converted_has_bounds_too(client: httpx.Client) -> None:
+    """The schema's bounds hold for a field with a converter, and its value has the converter's type."""
+    assert client.get("/problems/converted/99").json() == 99
+    assert client.get("/problems/converted/100").json()["violations"] == [
+        {"field": "number", "message": "must be less than or equal to 99"}
+    ]
+
+
+def test_a_time_in_the_path_may_be_percent_encoded(client: httpx.Client) -> None:
+    """Most clients encode the colons of a time."""
+    for path in ("2027-01-02T03:04:05Z", "2027-01-02T03%3A04%3A05Z", "2027-01-02T04%3A04%3A05%2B01:00"):
+        assert client.get(f"/problems/days/{path}").json() == "2027-01-02T03:04:05Z"
 
 
 def test_a_missing_value_is_the_default(client: httpx.Client) -> None:

@@ -107,6 +107,13 @@ def test_a_file_has_its_validators(client: httpx.Client) -> None:
         assert answer.content == (DATA if method == "GET" else b"")
 
 
+def test_a_range_of_a_head_is_ignored(client: httpx.Client) -> None:
+    """Ranges are defined for GET alone (RFC 9110, 14.2): HEAD tells of the whole file."""
+    for asked in ("bytes=0-9", "bytes=999999-"):
+        answer = client.head("/files/data.bin", headers={"Range": asked})
+        assert (answer.status_code, answer.headers["Content-Length"]) == (200, str(len(DATA)))
+
+
 @pytest.mark.parametrize(
     ("asked", "start", "end"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,8 @@ class Entries:
             "files": [[each.filename, each.content_type, each.size, len(each.file.read())] for each in files]
         }
 
+    on_post_large = on_post
+
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Read an image to its end."""
         size = 0
@@ -67,7 +70,10 @@ class Entries:
         return [
             RouteGroup(
                 prefix="/entries",
-                routes=(Route("", self, {"POST": post, "PUT": put, "PATCH": patch}),),
+                routes=(
+                    Route("", self, {"POST": post, "PUT": put, "PATCH": patch}),
+                    Route("/large", self, {"POST": replace(post, body_limit=LARGE)}, suffix="large"),
+                ),
                 body_limit=20_000,
             )
         ]
@@ -132,6 +138,21 @@ def test_all_violations_are_reported_together(client: httpx.Client) -> None:
         "picture": "must be one of image/png"
     }
     assert violations(client.post("/entries", data={"name": "a", "picture": "text"})) == {"picture": "must be a file"}
+
+
+def test_parameters_and_the_case_of_a_media_type_dont_matter(client: httpx.Client) -> None:
+    """A file's media type is compared as one of a body (RFC 9110, 8.3.1); the model gets it as sent."""
+    files = {"picture": ("a.png", b"x", "Image/PNG; name=a")}
+    answer = client.post("/entries", data={"name": "a"}, files=files)
+    assert answer.json()["files"] == [["a.png", "Image/PNG; name=a", 1, 1]]
+
+
+def test_too_much_text_is_413(client: httpx.Client) -> None:
+    """The limit is one of all texts together, whether one is too long or several are."""
+    mebibyte = "x" * (1024 * 1024)
+    for fields in ({"other": f"{mebibyte}x"}, {"other": mebibyte[:600_000], "more": mebibyte[:600_000]}):
+        answer = client.post("/entries/large", files={name: (None, text) for name, text in fields.items()})
+        assert answer.status_code == 413
 
 
 def test_an_empty_input_is_absent(client: httpx.Client) -> None:

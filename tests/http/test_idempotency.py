@@ -16,7 +16,7 @@ from tests.host.plugins import Plugin, reason
 from tests.http.counting_orders import Orders
 from tests.waiting import wait_until
 
-from plughost import Operation, Route, RouteGroup
+from plughost import Operation, Principal, Route, RouteGroup
 from plughost.testing import plugin_distribution, running_host, store_settings
 
 
@@ -127,6 +127,16 @@ def test_a_repeated_answer_names_its_original_version(tmp_path: Path) -> None:
             again = client.post("/orders", json="x", headers={"Idempotency-Key": "a"})
             assert (again.headers["API-Version"], again.json()["calls"]) == ("1.0", 1)
             assert client.post("/orders", json="busy").headers["API-Version"] == versions[-1]
+
+
+def test_a_retry_with_a_new_token_is_the_same_request(tmp_path: Path) -> None:
+    """A key belongs to a user, even if the operation leaves it to its responder to find out which."""
+    names = Plugin(register_authenticator=lambda context: lambda req: Principal(req.auth.split()[1].split("-")[0]))
+    installed = [plugin_distribution("orders", Orders(tmp_path / "count")), plugin_distribution("names", names)]
+    with running_host(distributions=installed) as host, host.client() as client:
+        sent = [{"Idempotency-Key": "a", "Authorization": f"Bearer {token}"} for token in ("ann-1", "ann-2", "bob-1")]
+        answers = [client.post("/orders", json="x", headers=each).json() for each in sent]
+    assert [answer["calls"] for answer in answers] == [1, 1, 2]
 
 
 def test_a_request_in_progress_is_not_started_again(client: Client) -> None:

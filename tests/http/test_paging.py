@@ -6,8 +6,10 @@ import base64
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
@@ -174,6 +176,33 @@ def test_a_forged_cursor_is_refused(client: httpx.Client, cursor: str) -> None:
 def test_a_cursor_beyond_the_range_of_columns_finds_nothing(client: httpx.Client) -> None:
     """A number of more than 64 bits is valid for the model, and matches nothing."""
     assert client.get("/wares/cursor", params={"cursor": _cursor("", 10**30)}).json() == []
+
+
+def test_links_keep_each_value_of_another_parameter() -> None:
+    """An array is repeated, as in the request; what is absent is left out."""
+    page = PAGING.page({}, colour=("red", "blue"), shade=None, shape="round", row=())
+    assert page.query() == "page=0&size=2&colour=red&colour=blue&shape=round"
+
+
+class Dated(BaseModel):
+    """An item with fields that JSON has as texts."""
+
+    id: int
+    day: date
+    time: datetime
+    key: UUID
+
+
+def test_values_have_types_that_stores_take() -> None:
+    """Databases read fewer notations than pydantic: values of filters and cursors are as the model writes them."""
+    names = ("day", "time", "key")
+    paging = Paging(model=Dated, sort=names, filters=names, cursor=True)
+    key = UUID(int=7)
+    page = paging.page({"day": ("0",), "time": ("0",), "key": (key.urn,)})
+    assert page.filters == {"day": "1970-01-01", "time": datetime(1970, 1, 1, tzinfo=UTC), "key": str(key)}
+    cursor = base64.urlsafe_b64encode(json.dumps(["key,day", key.urn, "0", 1]).encode()).decode()
+    assert paging.page({"sort": ("key,day",), "cursor": cursor}).after == (str(key), "1970-01-01", 1)
+    assert paging.page({"day": ("soon",)}).is_empty
 
 
 def test_an_invalid_declaration_is_refused() -> None:

@@ -368,6 +368,7 @@ def test_health_shows_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
     [
         ("postgresql://me:a%40b@db:5433/x", "postgresql://me:***@db:5433/x"),
         ("postgresql://db/x?user=me&password=secret", "postgresql://db/x?user=me&password=***"),
+        ("postgresql://db/x?sslkey=k&sslpassword=secret", "postgresql://db/x?sslkey=k&sslpassword=***"),
         ("postgresql://me@db/x?sslmode=require", "postgresql://me@db/x?sslmode=require"),
     ],
 )

@@ -220,6 +220,8 @@ def test_encoded_secret_or_unchangeable_bodies_are_left_alone(headers: dict[str,
         answer, body = get(client, "gzip", "/notes")
         assert body == b"x" * 5000
         assert answer.headers.get("Content-Encoding") == headers.get("Content-Encoding")
+        # A range has the Vary of the whole (RFC 9110, 15.3.7).
+        assert ("Accept-Encoding" in answer.headers["Vary"]) == ("Content-Range" in headers)
 
 
 def test_each_encoding_has_an_entity_tag_that_works_in_conditions() -> None:

@@ -231,3 +231,13 @@ def test_growing_waits_are_counted_together(redis: PrivateRedis) -> None:
     assert [counter.hit("a").reset for counter in (other, one)] == [4200, 4800]
     assert 4790 <= other.look("a").reset <= 4800
     assert other.look("a").remaining == 0
+
+
+def test_a_command_that_redis_refuses_is_an_outage(redis: PrivateRedis) -> None:
+    """Whichever command fails, the settings say what happens: it is never an error of the request."""
+    counter = limits_in(redis, on_storage_failure="refuse").counter("test/growing", "3/hour", longest=7200)
+    counter.hit("a")
+    with pytest.importorskip("redis").Redis.from_url(redis.url) as operator:
+        operator.execute_command("ACL", "SETUSER", "default", "-expire")
+    with pytest.raises(StorageUnavailable):
+        counter.hit("a")

@@ -21,6 +21,7 @@ class Framed:
         """Answer."""
         resp.media = {}
         resp.set_header("Content-Security-Policy", "default-src 'self'")
+        resp.set_header("Strict-Transport-Security", "max-age=60")
 
 
 def test_by_default_there_is_only_nosniff() -> None:
@@ -45,8 +46,10 @@ def test_enabled_headers_are_on_every_answer() -> None:
 
 def test_a_plugins_own_headers_stay() -> None:
     """A page that needs another policy can set it."""
-    with notes_host(NotesPlugin(None, resource=Framed()), sites=ON) as host, host.client() as client:
-        assert client.get("/notes").headers["Content-Security-Policy"] == "default-src 'self'"
+    with notes_host(NotesPlugin(None, resource=Framed()), sites=ON) as host, host.client(scheme="https") as client:
+        headers = client.get("/notes").headers
+    assert headers["Content-Security-Policy"] == "default-src 'self'"
+    assert headers["Strict-Transport-Security"] == "max-age=60"
 
 
 def test_an_empty_text_disables_a_header() -> None:

@@ -129,15 +129,16 @@ def _mount_group(
     limit = max_body_limit or group.body_limit or settings.host.body_limit
     own = [each for owner, each in middleware if owner is entry and each.scope == "plugin"]
     store = entry.context.stores.get(store_of(entry.name))
+    authenticator = entry.authenticator or entry.context.authenticator
     return mount(
         entry.name,
         group,
         int(limit),
         own,
         vary,
-        authenticator=entry.authenticator or entry.context.authenticator,
+        authenticator=authenticator,
         max_body_limit=max_body_limit,
-        idempotency=Idempotency(store, entry.name, entry.context.now) if store is not None else None,
+        idempotency=Idempotency(store, entry.name, entry.context.now, authenticator) if store is not None else None,
     )
 
 
@@ -204,6 +205,8 @@ class RouteMiddleware:
             raise not_acceptable(operation.produces)
         for process in operation.process_resource:
             process(req, resp, resource, params)
+            if resp.complete:  # as in Falcon
+                return
 
     def process_response(self, req: Request, resp: Response, resource: object, req_succeeded: bool) -> None:
         mounted = req.mounted

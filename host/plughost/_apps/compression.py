@@ -53,6 +53,8 @@ class Compression:
         if not _is_compressible(resp):
             return
         resp.append_header("Vary", "Accept-Encoding")
+        if "content-range" in resp.headers:  # a part, which is one of the plain encoding
+            return
         encoding = _choose_encoding(req.env.get("HTTP_ACCEPT_ENCODING", ""), self._encodings)
         if encoding is None:
             return
@@ -110,9 +112,8 @@ def _is_compressible(resp: falcon.Response) -> bool:
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     control = headers.get("cache-control", "").lower()
     return (
-        resp.status_code not in (204, 206)
+        resp.status_code != 204
         and "content-encoding" not in headers
-        and "content-range" not in headers
         and "no-store" not in control
         and "no-transform" not in control
         and _COMPRESSIBLE_TYPES.fullmatch(media_type) is not None

@@ -141,7 +141,8 @@ class SecurityHeaders:
         for name, value in self._headers:
             if name.lower() not in present:
                 resp.set_header(name, value)
-        if self._hsts is not None and req.scheme == "https":  # browsers ignore it over plain HTTP (RFC 6797, 7.2)
+        # Browsers ignore it over plain HTTP (RFC 6797, 7.2).
+        if self._hsts is not None and req.scheme == "https" and "strict-transport-security" not in present:
             resp.set_header("Strict-Transport-Security", self._hsts)
 
 

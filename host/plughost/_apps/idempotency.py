@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import falcon
 
 from plughost._api.idempotency import table_of
+from plughost.http._request import principal_of
 from plughost.stores import Duplicate, OpenStore, StoreError
 from plughost.stores._pool import current_operation
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
+    from plughost._api.declarations import Principal
     from plughost.http._request import Request
     from plughost.stores import Session
 
@@ -36,8 +38,15 @@ _match_key: Final = re.compile(r'("?)([\x21\x23-\x5b\x5d-\x7e]{1,255})\1').fullm
 class Idempotency:
     """The middleware of a plugin's idempotent operations."""
 
-    def __init__(self, store: OpenStore[Session], plugin: str, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        store: OpenStore[Session],
+        plugin: str,
+        now: Callable[[], datetime],
+        authenticator: Callable[[Request], Principal | None] | None = None,
+    ) -> None:
         self._store = store
+        self._authenticator = authenticator
         self._table = table_of(plugin)
         self._now = now
 
@@ -48,8 +57,7 @@ class Idempotency:
         match = _match_key(header.strip())
         if match is None:
             raise falcon.HTTPBadRequest(description="The Idempotency-Key is 1 to 255 visible ASCII characters.")
-        client = req.principal.name if req.principal is not None else req.auth or ""
-        key_id = _digest(req.method, req.env.get("REQUEST_URI", req.path), client, match[2])
+        key_id = _digest(req.method, req.env.get("REQUEST_URI", req.path), self._client_of(req), match[2])
         fingerprint, now = _fingerprint(req), int(self._now().timestamp())
         try:
             earlier = self._store.run(_record_key, self._table, key_id, fingerprint, now)
@@ -111,6 +119,14 @@ class Idempotency:
                 self._change(sql, resp.status_code, headers, body, key_id)
             else:
                 self._mark_unknown(key_id)
+
+    def _client_of(self, req: Request) -> str:
+        """Return the user, even of an operation without `security`: a retry may have a new token."""
+        with suppress(falcon.HTTPError):  # bad credentials, which the responder refuses or ignores
+            principal = principal_of(req, self._authenticator)
+            if principal is not None:
+                return principal.name
+        return req.auth or ""
 
     def _mark_unknown(self, key_id: str) -> None:
         self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)

@@ -81,6 +81,8 @@ class ParameterReader:
         if place == "path":
             found = params[name]
             if not isinstance(found, str):  # converted by Falcon
+                if isinstance(found, int | float):
+                    self._convert(text_of(found))  # checks its bounds
                 return found
         else:
             found = req.params.get(name) if place == "query" else req.env.get(self._key)

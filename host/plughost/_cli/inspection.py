@@ -227,6 +227,12 @@ def _route_rows(route: dict[str, Any], *, by_method: bool) -> Iterator[tuple[str
 
 
 def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return (
+            f"{{{', '.join(f'{json.dumps(key, ensure_ascii=False)} = {_toml(each)}' for key, each in value.items())}}}"
+        )
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
     return "(not set)" if value is None else json.dumps(value, ensure_ascii=False)
 
 

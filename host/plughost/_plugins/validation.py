@@ -238,6 +238,8 @@ def _check_common(declared: Operation | RouteGroup, where: str) -> None:
 
 def _check_operation(operation: Operation, where: str) -> None:
     _check_common(operation, where)
+    for each in operation.security:
+        _require(each == each.lower(), f"{where}: write the security scheme {each!r} in lower case: {each.lower()!r}")
     for each in operation.consumes:
         _require(each.count("/") == 1, f"{where}: consumes {each!r}, which is no media type")
     problem = _schema_problem(operation.request, "validation")

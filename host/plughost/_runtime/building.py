@@ -196,6 +196,11 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
         if name not in installed:
             meant = did_you_mean(name, installed, PLUGINS_LISTER)
             yield f"{name} is to be skipped, and no plugin of this name is installed{meant}"
+    stores = sorted(store.name for record in registry for store in record.declared.stores)
+    for key in ("urls", "tuning"):
+        for name in sorted(getattr(settings.host.stores, key).keys() - set(stores)):
+            meant = did_you_mean(name, stores)
+            yield f"stores.{key} names {name}, and no plugin that serves has a store of this name{meant}"
     for name in sites:
         site: SiteSettings = getattr(settings.host.sites, name)
         address = site.address or settings.host.address

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tomllib
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +21,12 @@ from plughost._files import remove_leftovers, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.masking import MASK
 from plughost._settings.sources import RESTART_ONLY, parse_settings
-from plughost._settings.variables import ENV_PREFIX
+from plughost._settings.variables import ENV_PREFIX, leaves
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+
+    from plughost._api.host import Value
 
     Models = Mapping[str, BaseModel | None]
 
@@ -75,6 +78,8 @@ def with_value(text: str, key: str, value: object) -> str:
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - as above
 
     *tables, last = key.split(".")
+    if text and not text.endswith("\n"):
+        text += "\n"  # tomlkit would append to the last line
     try:
         document = tomlkit.parse(text)
         table: Any = document
@@ -93,7 +98,15 @@ def with_value(text: str, key: str, value: object) -> str:
             del table[last]
     except TOMLKitError as error:
         raise CommandError(f"The settings file can't be edited: {error}") from None
-    return tomlkit.dumps(document)
+    changed = tomlkit.dumps(document)
+    if _values(tomllib.loads(changed)) != _values(document.unwrap()):  # a new table may stand before keys of none
+        raise CommandError(f"{key} can't be changed without changing other settings: edit the settings file by hand.")
+    return changed
+
+
+def _values(table: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:
+    """Return the values of a table and its tables by path. An empty table, which dotted keys leave, is none."""
+    return {path: value for path, value in leaves(table) if not isinstance(value, Mapping)}
 
 
 def _set_value(table: Any, key: str, value: object) -> None:
@@ -135,21 +148,28 @@ def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -
             raise CommandError(f"There is no setting {key}.")
         if found.source.startswith(ENV_PREFIX):
             raise CommandError(f"The variable {found.source} overrides the settings file; change or unset it.")
-        if MASK in str(found.value):
-            raise CommandError(f"{key} is a secret: change it in the settings file or by an environment variable.")
+        _refuse_secret(found)
         file = settings.default_file.resolve()
         with _as_command_error(file):
             before = file.read_bytes() if settings.file is not None else None
         after = with_value((before or b"").decode("utf-8-sig"), key, value)
         new = parse_settings(after, settings)
+        changed: dict[str, BaseModel | None] = {}
         if key.startswith("plugins."):
             plugin = key.split(".")[1]
-            new.mount_settings(plugin)
-            if (model := models.get(plugin)) is not None:
-                new.plugin_settings(plugin, type(model))
+            model = models.get(plugin)
+            changed[plugin] = new.plugin_settings(plugin, type(model)) if model is not None else None
+        for each in new.values(changed):
+            if each.key == key:
+                _refuse_secret(each)
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
     return Edit(file, before, after)
+
+
+def _refuse_secret(setting: Value) -> None:
+    if MASK in str(setting.value):
+        raise CommandError(f"{setting.key} is a secret: change it in the settings file or by an environment variable.")
 
 
 @contextmanager

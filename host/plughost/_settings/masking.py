@@ -14,5 +14,5 @@ def mask_password(url: str) -> str:
     """Return a URL with the password, in the authority or among the parameters, replaced by stars."""
     parts = urlsplit(url)
     netloc = re.sub(":.*@", ":***@", parts.netloc)
-    query = re.sub("(^|&)password=[^&]*", r"\1password=***", parts.query, flags=re.IGNORECASE)
+    query = re.sub("(^|&)((?:ssl)?password)=[^&]*", r"\1\2=***", parts.query, flags=re.IGNORECASE)
     return urlunsplit((parts.scheme, netloc, parts.path, query, ""))

@@ -60,7 +60,7 @@ class Problem:
         title: A short summary, the same for every occurrence.
         detail: What happened this time. Never empty, without internal details.
         violations: The invalid fields of a well-formed request that breaks rules.
-        extensions: Further members from the resource.
+        extensions: Further members, such as the host's `trace_id`.
     """
 
     status: int

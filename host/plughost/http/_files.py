@@ -112,7 +112,7 @@ def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bo
 
 def _requested_range(req: falcon.Request, size: int, etag: str, modified: datetime | None) -> tuple[int, int]:
     """Return start and end of the requested range; of the whole file unless it is one valid range of bytes."""
-    match = _range(req.get_header("Range") or "")
+    match = _range(req.get_header("Range") or "") if req.method == "GET" else None  # RFC 9110, 14.2
     if match is None or not _if_range_holds(req, etag, modified):
         return 0, size
     first, last, suffix = match.groups()

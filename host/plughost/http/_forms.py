@@ -89,7 +89,8 @@ class File(Rule):
             raise refusal(NOT_NULL if value is None else "must be a file")
         if self.max_size is not None and value.size > self.max_size:
             raise refusal(f"must have at most {self.max_size} bytes")
-        if self.media_types and value.content_type not in self.media_types:
+        media_type = value.content_type.partition(";")[0].strip().lower()
+        if self.media_types and media_type not in map(str.lower, self.media_types):
             raise refusal(f"must be one of {', '.join(self.media_types)}")
         return value
 
@@ -139,13 +140,12 @@ def _read_url_encoded(req: falcon.Request) -> Iterable[tuple[str, str | Upload]]
 def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> Iterable[tuple[str, str | Upload]]:
     options = MultipartParseOptions()
     options.max_body_part_count = _MAX_FIELDS
-    options.max_body_part_buffer_size = _MAX_TEXT
     remaining = _MAX_TEXT
     for part in MultipartFormHandler(options).deserialize(req.stream, req.content_type, req.content_length):
         name = part.name or ""
         field = fields.get(name)
         if part.filename is None:
-            data = part.get_data()
+            data = part.stream.read(remaining + 1)
             remaining -= len(data)
             if remaining < 0:
                 raise _too_large()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from plughost._api.declarations import Parameter
 from plughost.http._errors import Invalid, Violation
@@ -25,6 +28,7 @@ T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
 
 _RESERVED: Final = frozenset({"page", "size", "sort", "cursor"})
+_STORABLE: Final = frozenset({bool, int, float, str, Decimal, datetime})
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean"})
 
 
@@ -123,6 +127,13 @@ class Paging:
             Invalid: The cursor doesn't belong to this list in this order.
         """
         filters = {name: asked[name] for name in self.filters if asked.get(name)}
+        is_empty = any(value != values[0] for values in filters.values() for value in values)
+        accepted: dict[str, Any] = {}
+        for name, values in filters.items():
+            try:
+                accepted[name] = self._storable(name, values[0])
+            except ValidationError:
+                is_empty = True
         size, sort = asked.get("size", self.size), ",".join(asked.get("sort", ()))
         order: dict[str, bool] = {}
         for term in [*sort.split(","), self.key] if sort else [self.key]:
@@ -133,24 +144,26 @@ class Paging:
             size=min(size if size >= 1 else self.size, self.maximum),
             sort=sort,
             order=tuple(order.items()),
-            filters={name: values[0] for name, values in filters.items()},
+            filters=accepted,
             after=self._after(asked.get("cursor"), sort, order),
-            is_empty=any(
-                value != values[0] or not self._is_possible(name, value)
-                for name, values in filters.items()
-                for value in values
-            ),
+            is_empty=is_empty,
             asked=tuple((name, text_of(value)) for name, values in filters.items() for value in values),
-            kept=tuple((name, text_of(value)) for name, value in kept.items() if value is not None),
+            kept=tuple(
+                (name, text_of(each))
+                for name, value in kept.items()
+                for each in (value if isinstance(value, tuple) else (value,))
+                if each is not None
+            ),
         )
 
-    def _is_possible(self, name: str, value: Any) -> bool:
-        """Return whether an item may have a value; if not, the query can be skipped."""
-        try:
-            self._fields[name].validate_python(value)
-        except ValidationError:
-            return False
-        return True
+    def _storable(self, name: str, value: Any) -> Any:
+        """Return a client's value as a field has it, in a type that stores take; otherwise databases would refuse it.
+
+        Raises:
+            ValidationError: No item may have it.
+        """
+        validated = self._fields[name].validate_python(value)
+        return validated if type(validated) in _STORABLE else to_jsonable_python(validated)
 
     def _after(self, cursor: str | None, sort: str, order: Mapping[str, bool]) -> tuple[Any, ...] | None:
         """Return the values of the item before the page, from the cursor. They are untrusted."""
@@ -160,7 +173,7 @@ class Paging:
             cursor_sort, *values = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
             if cursor_sort == sort:
                 pairs = zip(order, values, strict=True)
-                return tuple(self._fields[name].validate_python(value) for name, value in pairs)
+                return tuple(self._storable(name, value) for name, value in pairs)
         except (ValueError, TypeError, MalformedJSON):
             pass
         raise Invalid([Violation("cursor", "must be the one of a link to a page in this order")])

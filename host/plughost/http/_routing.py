@@ -6,14 +6,16 @@ import difflib
 import functools
 import re
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 import falcon
 from falcon.responders import create_default_options
 from falcon.routing import CompiledRouter
+from falcon.routing.converters import DateTimeConverter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
     from plughost._apps.mounted import MountedRoute
     from plughost.http._request import Request
@@ -54,6 +56,13 @@ class NotFoundResource:
         raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
 
 
+class _DateTimeConverter(DateTimeConverter):
+    """Falcon's, for a raw segment: most clients encode the colons of a time."""
+
+    def convert(self, value: str) -> datetime | None:
+        return super().convert(unquote(value))
+
+
 class RawPathRouter(CompiledRouter):
     """Falcon's router on raw paths. It also sets a request's route group.
 
@@ -67,6 +76,7 @@ class RawPathRouter(CompiledRouter):
     ) -> None:
         """Take the routes by full URI template, and the groups by prefix. With `dev`, responders are checked."""
         super().__init__()
+        self.options.converters["dt"] = _DateTimeConverter
         self._dev = dev
         self._routes = routes
         self._prefixes = prefixes

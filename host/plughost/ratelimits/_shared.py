@@ -33,7 +33,8 @@ class SharedWindows:
         """
         from limits.errors import StorageError  # noqa: PLC0415 - takes long to import
         from limits.storage import RedisStorage  # noqa: PLC0415 - as above
-        from redis.backoff import NoBackoff  # noqa: PLC0415 - the extra `redis` is not always installed
+        from redis import RedisError  # noqa: PLC0415 - the extra `redis` is not always installed
+        from redis.backoff import NoBackoff  # noqa: PLC0415 - as above
         from redis.retry import Retry  # noqa: PLC0415 - as above
 
         self.masked_url: str = mask_password(url)
@@ -43,7 +44,7 @@ class SharedWindows:
             "socket_connect_timeout": timeout,
             "retry": Retry(NoBackoff(), 0),
         }
-        self._failures = (StorageError, OSError)
+        self._failures = (StorageError, RedisError, OSError)
         self._storage = RedisStorage(url, wrap_exceptions=True, **options)
         self._logger = logger.bind(storage=self.masked_url)
         self._lock = threading.Lock()

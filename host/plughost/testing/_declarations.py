@@ -17,7 +17,14 @@ if TYPE_CHECKING:
     from plughost._plugins.registry import Registry
 
 _TABLES: Final = {
-    "sqlite": "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'",
+    # Without virtual tables, such as FTS5's, and those that SQLite makes for them.
+    "sqlite": """
+        SELECT name FROM sqlite_master AS made WHERE type = 'table' AND name NOT LIKE 'sqlite~_%' ESCAPE '~'
+        AND NOT EXISTS (
+            SELECT 1 FROM sqlite_master AS virtual WHERE virtual.sql LIKE 'CREATE VIRTUAL TABLE%'
+            AND (made.name = virtual.name OR made.name LIKE replace(virtual.name, '_', '~_') || '~_%' ESCAPE '~')
+        )
+    """,
     "postgresql": "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()",
 }
 _HOST_PREFIX: Final = "plughost_"  # of the host's own tables

@@ -51,7 +51,8 @@ class LifecycleTests(Suite):
             streams = []
             for call in operation_calls(host, self.plugin):
                 if call.method == "GET" and call.streams_events:
-                    begun = client_of(call.site).stream("GET", call.path, headers={"Accept": MEDIA_TYPE})
+                    headers = {**call.headers, "Accept": MEDIA_TYPE}
+                    begun = client_of(call.site).stream("GET", call.url, headers=headers)
                     answer = stack.enter_context(begun)
                     if answer.status_code == 200:
                         streams.append((call, answer))
@@ -138,7 +139,7 @@ class LifecycleTests(Suite):
         with self.serving(data_dir=data_dir) as host, self.clients(host) as client_of:
             for call in operation_calls(host, self.plugin):
                 if call.method == "GET" and not call.streams_events:
-                    client_of(call.site).get(call.path)
+                    client_of(call.site).get(call.url, headers=call.headers)
 
 
 def _ends_completely(answer: httpx.Response) -> bool:
@@ -179,7 +180,7 @@ def _open_files() -> set[tuple[str, str]]:
 
 def _status(host: RunningHost, call: OperationCall, **sent: Any) -> int:
     with host.client(call.site) as client:
-        return client.request(call.method, call.path, **sent).status_code
+        return client.request(call.method, call.url, headers=call.headers, **sent).status_code
 
 
 def _read_statuses(host: RunningHost, plugin: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+from urllib.parse import quote, urlencode
 
 import falcon
 import httpx
@@ -17,17 +18,20 @@ import httpx
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
 from plughost.http._json.body import DEFAULT_BODY_LIMIT
+from plughost.http._paging import text_of
 from plughost.testing._hosts import RunningHost, running_host
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from plughost import Operation, RouteGroup
+    from plughost import Operation, Parameter, RouteGroup
 
 Prepare = Callable[[RunningHost, httpx.Client], None]
 """Prepares a client before its first request."""
 
-_FIELD: Final = re.compile(r"\{\w+(?::[^{}]*)?\}")
+_FIELD: Final = re.compile(r"\{(\w+)(?::(\w+)[^{}]*)?\}")
+_VALID: Final = ("default", "minimum")  # keywords whose value is valid
+_VALUES_BY_CONVERTER: Final = {"dt": "2027-01-01T00:00:00Z", "uuid": "00000000-0000-4000-8000-000000000001"}
 
 DENIED: Final = frozenset({401, 403})
 """The statuses for a client without access."""
@@ -35,14 +39,21 @@ DENIED: Final = frozenset({401, 403})
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """An operation, and how to call it: each field of the path has a value."""
+    """An operation, and how to call it: each field of the path and each required parameter has a value."""
 
     site: str
     group: RouteGroup
     path: str
+    query: str
+    headers: Mapping[str, str]
     method: str
     operation: Operation
     methods: frozenset[str]
+
+    @property
+    def url(self) -> str:
+        """Its path and query."""
+        return self.path + self.query
 
     @property
     def label(self) -> str:
@@ -130,7 +141,9 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
         OperationCall(
             site=site,
             group=group,
-            path=_FIELD.sub("1", group.prefix + route.path) or "/",
+            path=_path_of(group.prefix + route.path, operation) or "/",
+            query=_query_of(operation),
+            headers={each.name: ",".join(_example(each.schema)) for each in _required(operation, "header")},
             method=method,
             operation=operation,
             methods=frozenset(route.operations),
@@ -141,6 +154,37 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
         for route in group.routes
         for method, operation in route.operations.items()
     ]
+
+
+def _path_of(template: str, operation: Operation) -> str:
+    schemas = {each.name: each.schema for each in operation.parameters if each.place == "path"}
+
+    def value_of(field: re.Match[str]) -> str:
+        name, converter = field.groups()
+        (text,) = _example(schemas.get(name, {}), _VALUES_BY_CONVERTER.get(converter, "1"))
+        return quote(text, safe="")
+
+    return _FIELD.sub(value_of, template)
+
+
+def _query_of(operation: Operation) -> str:
+    pairs = [(each.name, text) for each in _required(operation, "query") for text in _example(each.schema)]
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def _required(operation: Operation, place: str) -> Iterator[Parameter]:
+    return (each for each in operation.parameters if each.required and each.place == place)
+
+
+def _example(schema: Mapping[str, Any], otherwise: str = "1") -> list[str]:
+    """Return the text of a value that a schema allows, its first example if it has one; of an array, each item's."""
+    if schema.get("type") == "array":
+        items = next(iter(schema.get("examples", ())), None)
+        return _example(schema["items"]) if items is None else [text_of(each) for each in items]
+    known = [*schema.get("examples", ()), *schema.get("enum", ()), *(schema[key] for key in _VALID if key in schema)]
+    if known:
+        return [text_of(known[0])]
+    return ["true"] if schema.get("type") == "boolean" else [otherwise.ljust(schema.get("minLength", 0), "1")]
 
 
 def remove_modules(package: str) -> dict[str, ModuleType]:
