@@ -300,6 +300,14 @@ def test_an_entry_point_to_nothing_is_reported(
     assert message == f"failed: import: its entry point leads to {target}, and {why}. {advice}"
 
 
+def test_an_entry_point_to_another_plugins_module_is_reported() -> None:
+    """Two distributions that bring one module, as a fork may, are told apart by name; the first one serves."""
+    shared = Speaker("one")
+    with running_host(distributions=[plugin_distribution(name, shared) for name in ("one", "two")]) as host:
+        assert reason(host, "one") == "active: None"
+        assert "and that is the plugin one already. Point it at a module of plughost-two," in reason(host, "two")
+
+
 def test_a_missing_import_of_a_module_is_no_fault_of_the_entry_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

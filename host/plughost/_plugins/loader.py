@@ -76,6 +76,8 @@ def _register(record: PluginRecord, manager: pluggy.PluginManager, plugin: Any) 
             f"its {type(plugin).__name__} object has no hash",
             "Point the entry point at a module, or at an object whose class defines no __eq__.",
         ) from None
+    if manager.is_registered(plugin):
+        raise _entry_point_error(record, f"that is the plugin {manager.get_name(plugin)} already")
     found = ((name, manager.parse_hookimpl_opts(plugin, name)) for name in dir(plugin))
     implementations = [
         (options["specname"] or name, pluggy.HookImpl(plugin, record.name, getattr(plugin, name), options))

@@ -13,6 +13,7 @@ from plughost._plugins.allowed import mark_disallowed
 from plughost._plugins.environment import Environment
 from plughost._plugins.failures import Failure
 from plughost._plugins.pth_files import PthFiles
+from plughost._plugins.registry import State
 from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
@@ -191,7 +192,9 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
     yield from audit_warnings(settings)
     installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
-    yield from settings.unknown_variables({record.name: record.settings_model for record in registry})
+    models = {record.name: record.settings_model for record in registry}
+    unread = [each.name for each in registry if each.settings_model is None and each.state is not State.ACTIVE]
+    yield from settings.unknown_variables(models, unread)
     for name in (*settings.host.disabled, *host.without):
         if name not in installed:
             meant = did_you_mean(name, installed, PLUGINS_LISTER)

@@ -148,11 +148,16 @@ class Settings:
             if name not in names
         ]
 
-    def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None]) -> list[str]:
+    def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None], unread: Iterable[str] = ()) -> list[str]:
         """Return a warning for each `PLUGHOST_` variable that sets nothing.
 
         It is no error: an orchestrator sets such variables itself for a service named plughost.
+
+        Args:
+            plugins: The settings model of each plugin. None if the plugin has none.
+            unread: The plugins whose model is not known, such as disabled ones: each of their variables may be right.
         """
+        passed = (*NOT_SETTINGS, *map(plugin_prefix, unread))
         known = set(variable_names(HostSettings, ENV_PREFIX))
         for name, model in plugins.items():
             known.update(variable_names(MountSettings, plugin_prefix(name)))
@@ -161,7 +166,7 @@ class Settings:
             f"environment: {name} is no setting{did_you_mean(name, sorted(known), VARIABLES_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
-            and not name.startswith(NOT_SETTINGS)
+            and not name.startswith(passed)
             and not any(name == each or name.startswith(f"{each}__") for each in known)
         ]
 
