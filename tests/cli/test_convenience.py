@@ -397,16 +397,3 @@ def test_a_command_that_only_looks_makes_no_data_folder(line: Line, command: str
     line.install("demo", USES_ITS_FOLDER)
     line.run(command)
     assert not (line.folder / "plughost-data").exists()
-
-
-@pytest.mark.parametrize(("limit", "disabled"), [("many", "[]"), ("3", '["shop"]')])
-def test_a_variable_of_a_plugin_that_does_not_serve_is_no_mistake(
-    line: Line, monkeypatch: pytest.MonkeyPatch, limit: str, disabled: str
-) -> None:
-    """Of a disabled plugin, or one that refuses a value, no model says which variables are settings."""
-    model = "from pydantic import BaseModel\n\n\nclass Settings(BaseModel):\n    limit: int = 1\n\n\n"
-    hook = "from plughost import hookimpl\n\n\n@hookimpl\ndef register_settings():\n    return Settings\n"
-    line.install("shop", model + hook)
-    monkeypatch.setenv("PLUGHOST_PLUGINS__SHOP__LIMIT", limit)
-    monkeypatch.setenv("PLUGHOST_DISABLED", disabled)
-    assert "is no setting" not in line.run("check", "--dev").output

@@ -204,3 +204,16 @@ def test_a_plugin_without_an_entry_point_is_a_warning(line: Line) -> None:
         warning = "plughost-mine is installed, but is not a plugin: it has no entry point in plughost.plugins"
         assert f"warning: {warning}" in output
         assert output.count("is not a plugin") == 1
+
+
+@pytest.mark.parametrize(("limit", "disabled"), [("many", "[]"), ("3", '["shop"]')])
+def test_a_variable_of_a_plugin_that_does_not_serve_is_no_mistake(
+    line: Line, monkeypatch: pytest.MonkeyPatch, limit: str, disabled: str
+) -> None:
+    """Of a disabled plugin, or one that refuses a value, no model says which variables are settings."""
+    model = "from pydantic import BaseModel\n\n\nclass Settings(BaseModel):\n    limit: int = 1\n\n\n"
+    hook = "from plughost import hookimpl\n\n\n@hookimpl\ndef register_settings():\n    return Settings\n"
+    line.install("shop", model + hook)
+    monkeypatch.setenv("PLUGHOST_PLUGINS__SHOP__LIMIT", limit)
+    monkeypatch.setenv("PLUGHOST_DISABLED", disabled)
+    assert "is no setting" not in line.run("check", "--dev").output
