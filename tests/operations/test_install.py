@@ -130,8 +130,10 @@ def build_wheel(*_):
     """
 
 
-def test_an_installation_that_is_terminated_leaves_nothing(sandbox: Sandbox) -> None:
+def test_an_installation_that_is_terminated_leaves_nothing(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
     """SIGTERM and SIGHUP, as of a lost connection, undo what is installed already, as Ctrl+C does."""
+    before_test = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the command would ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGHUP, before_test))
     sandbox.put(speaker_wheel(sandbox.folder, "greeter", "1.0", "old"))
     before = sandbox.files()
     wheel = speaker_wheel(sandbox.folder, "greeter", "2.0", "new")
