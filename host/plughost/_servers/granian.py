@@ -108,6 +108,7 @@ class GranianEngine:
         self._is_paused = self._is_at_limit = False
         self._overload_log = OverloadLog()
         self._taken_bytes = 0  # at the last look, by the clients that were connected then
+        self._max_clients = 64  # of which it is known what they were sent, before the next look forgets those that left
         self._draining = threading.Event()
         name = f"care-{self.port}"
         self._maintenance = threading.Thread(target=self._maintain, args=(worker, requests), name=name, daemon=True)
@@ -199,7 +200,7 @@ class GranianEngine:
         Otherwise granian keeps these responses for as long as their clients send anything, such as pings.
         """
         sent = dict(requests.sent)
-        if sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
+        if len(sent) <= self._max_clients and sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
             return
         taken: dict[tuple[str, str], int] = {}
         for (address, port), found in self._connections():
@@ -218,6 +219,7 @@ class GranianEngine:
             self._disconnect(closing.__contains__)
             _LOGGER.warning("Closed %d connections that left most of their responses.", len(closing))
         self._taken_bytes = sum(min(sent[client], taken[client]) for client in untaken)
+        self._max_clients = 64 + 2 * len(untaken)
 
     def _evict_idle(self, worker: GranianWorker, requests: ListenerRequests, files: int, min_idle: float) -> None:
         """At the limit, close connections of the client that holds most, those that were idle for longest.

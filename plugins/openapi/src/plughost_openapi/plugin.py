@@ -85,7 +85,13 @@ def _describe_operation() -> Operation:
             200: Response(
                 description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
             ),
-            206: Response(description="The part that `Range` asks for.", schema={}, media_types=OFFERS, headers=_ETAG),
+            206: Response(
+                description="The part that `Range` asks for.",
+                schema={},
+                media_types=OFFERS,
+                headers=_ETAG,
+                example=_EXAMPLE,
+            ),
             304: Response(description="The client's copy is current.", headers=_ETAG),
             400: Response(description="The format is unknown.", media_types=(PROBLEM_DETAILS.media_type,)),
             404: Response(
