@@ -246,6 +246,7 @@ def test_responses_that_nobody_takes_are_bounded(
         modest.hurry()
         while modest.taken < 11 * 60_000:
             modest.read(1 << 20)
+        assert modest.taken == 11 * 60_000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems buffer any amount")

@@ -90,13 +90,17 @@ def restore(store: OpenStore[Any], file: Path) -> int:
                     _replace_database(database.path, file)
                 else:
                     with closing(target):
-                        sizes = {each.execute("PRAGMA page_size").fetchone() for each in (source, target)}
-                        if len(sizes) > 1:
-                            target.execute("PRAGMA journal_mode = DELETE")  # in WAL mode, the size of pages is fixed
-                        _sqlite_files.copy(source, target)
+                        _overwrite(target, source)
         except (sqlite3.Error, OSError) as error:
             raise _as_store_error(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
+
+
+def _overwrite(target: sqlite3.Connection, source: sqlite3.Connection) -> None:
+    """Replace all data of a database by those of another, in one transaction."""
+    if len({each.execute("PRAGMA page_size").fetchone() for each in (source, target)}) > 1:
+        target.execute("PRAGMA journal_mode = DELETE")  # in WAL mode, the size of pages is fixed
+    _sqlite_files.copy(source, target)
 
 
 def _replace_database(path: Path, file: Path) -> None:
