@@ -181,6 +181,17 @@ def test_the_environment_overrides_the_file(name: str, value: str, key: str, res
     assert shown[key].source == name
 
 
+def test_a_variable_writes_the_hyphens_of_a_store_as_underscores(tmp_path: Path) -> None:
+    """Otherwise it would name no store, or not override the file."""
+    text = "[stores.urls]\nlibrary-auth = 'sqlite'\n[stores.tuning.library-auth]\npool_size = 2\n"
+    variables = {
+        "PLUGHOST_STORES__URLS__LIBRARY_AUTH": "postgresql://host/x",
+        "PLUGHOST_STORES__TUNING__LIBRARY_AUTH__POOL_SIZE": "3",
+    }
+    config = read(text, tmp_path, **variables).stores.of("library-auth")
+    assert (config.url, config.pool_size) == ("postgresql://host/x", 3)
+
+
 @pytest.mark.parametrize("name", ["PLUGHOST_BODY_LIMIT", "PLUGHOST_LOG__LEVEL", "PLUGHOST_SITES", "PLUGHOST_DISABLED"])
 def test_an_empty_variable_counts_as_not_set(name: str, tmp_path: Path) -> None:
     """The file's values are in force, also in tables, and the file is shown as their source."""

@@ -200,8 +200,9 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
             meant = did_you_mean(name, installed, PLUGINS_LISTER)
             yield f"{name} is to be skipped, and no plugin of this name is installed{meant}"
     stores = sorted(store.name for record in registry for store in record.declared.stores)
+    known = {*stores, *(name.replace("-", "_") for name in stores)}  # the latter in environment variables
     for key in ("urls", "tuning"):
-        for name in sorted(getattr(settings.host.stores, key).keys() - set(stores)):
+        for name in sorted(getattr(settings.host.stores, key).keys() - known):
             meant = did_you_mean(name, stores)
             yield f"stores.{key} names {name}, and no plugin that serves has a store of this name{meant}"
     for name in sites:
