@@ -103,6 +103,54 @@ def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> N
     assert sandbox.files() == before
 
 
+def test_a_file_of_another_distribution_is_not_overwritten(sandbox: Sandbox) -> None:
+    """Both a wheel and a source are refused before: pip would overwrite it, and remove it with either distribution."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"common/words.py": "WORD = 1"}))
+    before = sandbox.files()
+    speaker_wheel(sandbox.wheels, "other", "1.0", "other", files={"common/words.py": "WORD = 2"})
+    output = sandbox.run("install", "other", code=1)
+    assert "plughost-other 1.0 would overwrite" in output
+    assert "common/words.py" in output
+    assert "plughost-greeter" in output
+    source = sandbox.folder / "source"
+    source.mkdir()
+    (source / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n')
+    wheel = sandbox.wheels / "plughost_other-1.0-py3-none-any.whl"
+    (source / "b.py").write_text(
+        "import shutil\n\ndef build_wheel(folder, *_):\n"
+        f"    shutil.copy({str(wheel)!r}, folder)\n    return {wheel.name!r}\n"
+    )
+    assert "would overwrite" in sandbox.run("install", source, "--yes", code=1)
+    assert sandbox.files() == before
+
+
+def test_a_file_that_several_distributions_have_stays_with_the_last(sandbox: Sandbox) -> None:
+    """Such as an empty `tests/__init__.py`: uninstalling one, or undoing its installation, leaves it to the others."""
+    shared = {"common/__init__.py": ""}
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files=shared))
+    before = sandbox.files()
+    speaker_wheel(sandbox.wheels, "other", "1.0", "other", files=shared)
+    sandbox.run("install", "other")
+    sandbox.run("uninstall", "other", "--yes")
+    assert sandbox.files() == before
+    speaker_wheel(
+        sandbox.wheels, "other", "2.0", "other", files={**shared, "z/data": "SPOIL" * 500}, requires=["plughost-helper"]
+    )
+    build_wheel(sandbox.wheels, "plughost-helper", "1.0", {"z/data2": "SPOIL"}, damaged=True)
+    sandbox.run("install", "other", code=1)
+    assert sandbox.files() == before
+
+
+def test_a_file_can_move_to_another_distribution(sandbox: Sandbox) -> None:
+    """With pip alone, the new one would lose the file when the old version of the other is removed."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "old", files={"common/words.py": "WORD = 1"}))
+    speaker_wheel(sandbox.wheels, "greeter", "2.0", "new", requires=["plughost-words"])
+    build_wheel(sandbox.wheels, "plughost-words", "1.0", {"common/words.py": "WORD = 2"})
+    sandbox.run("install", "--upgrade", "greeter")
+    assert sandbox.files()["common/words.py"] == b"WORD = 2"
+    assert "new" in sandbox.files()["speaking_greeter/__init__.py"].decode()
+
+
 @contextmanager
 def gate(folder: Path) -> Iterator[tuple[str, Path]]:
     """Make a statement that tells when it runs, by a file, and waits there for the end of the `with` block."""

@@ -69,6 +69,17 @@ def test_a_distribution_named_twice_is_removed_once(sandbox: Sandbox) -> None:
     assert change["distribution"] == "plughost-greeter"
 
 
+def test_a_plugin_of_two_distributions_is_not_guessed(sandbox: Sandbox) -> None:
+    """The command names both, and each can be uninstalled by its own name."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    sandbox.put(build_wheel(sandbox.wheels, "another", "1.0", {"a.py": ""}, plugins={"greeter": "a"}))
+    output = sandbox.run("uninstall", "greeter", "--yes", code=1)
+    assert "another, plughost-greeter" in output
+    sandbox.run("uninstall", "another", "--yes")
+    sandbox.run("uninstall", "greeter", "--yes")
+    assert not {"another", "plughost_greeter"} & sandbox.versions().keys()
+
+
 def test_a_plan_that_another_command_has_overtaken_is_refused(sandbox: Sandbox) -> None:
     """While a command asks, another one may remove the same plugin."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from plughost import CommandError, Environment, NotRunning
 from plughost_packages import pip
 from plughost_packages.keeping import keeping
-from plughost_packages.planning import Change, Plan, refuse_not_allowed
 from plughost_packages.repacking import repack, wheels_of
 
 if TYPE_CHECKING:
     from plughost import InstalledDistribution, PluginContext, ReloadReport
+    from plughost_packages.planning import Change, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,8 @@ def carry_out(
     Raises:
         CommandError: The plan failed; nothing has changed.
     """
-    with _audited(context, plan) as event, keeping({change.key for change in plan.changes}) as put_back:
+    keys = {change.key for change in plan.changes}
+    with _audited(context, plan) as event, keeping(keys) as (put_back, put_back_shared):
         environment = Environment()
         _refuse_outdated(plan, environment)
         installed = environment.installed
@@ -77,11 +78,11 @@ def carry_out(
                 repack(installed[change.key], wheels_of(context))
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
+        put_back_shared()
         # Python read the `.pth` files at its start, and the folders that they named may still contain metadata.
         sys.path[:] = [each for each in sys.path if each not in folders]
         environment = Environment()
         _refuse_without_effect(plan, environment)
-        refuse_not_allowed(context, ((each.distribution, each.after) for each in plan.changes), environment)
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
         try:

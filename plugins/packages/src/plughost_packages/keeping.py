@@ -9,15 +9,16 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from plughost import CommandError, Environment
+from plughost_packages.ownership import installed_files
 
 if TYPE_CHECKING:
-    from importlib import metadata
+    from plughost import InstalledDistribution
 
 _DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
 
@@ -35,10 +36,11 @@ def _remove_debris() -> None:
 
 
 @contextmanager
-def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
-    """Take a snapshot of what an operation adds, replaces or removes. Yield a function that restores it.
+def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+    """Take a snapshot of what an operation adds, replaces or removes.
 
-    It is also restored if the block raises, or is ended by a signal.
+    Yield a function that restores it, and one that restores only files that other distributions have, too. If the block
+    raises, or is ended by a signal, everything is restored.
 
     Raises:
         CommandError: Another operation is running: only one runs in an environment at a time.
@@ -59,30 +61,40 @@ def keeping(keys: set[str]) -> Iterator[Callable[[], None]]:
                 _put_back(keys, before, copies)
 
         try:
-            yield put_back
+            yield put_back, lambda: _put_back_shared(keys, copies)
         except BaseException:
             put_back()
             raise
 
 
-def _put_back(keys: set[str], before: Collection[Path], copies: Mapping[Path, Path]) -> None:
+def _put_back(keys: set[str], before: set[Path], copies: Mapping[Path, Path]) -> None:
     """Remove files that were added, and copy back those that were changed or removed.
 
     Distributions that another program installed meanwhile stay.
     """
     installed = Environment().installed
-    others = {path for key, each in installed.items() if key not in keys for path in _installed_paths(each)}
     added = {path for key in keys & installed.keys() for path in _installed_paths(installed[key])}
-    added |= _list_files().difference(before, others)
-    for path in added - copies.keys():
+    added |= _list_files() - before
+    for path in added - copies.keys() - _paths_of_others(keys):
         path.unlink(missing_ok=True)
         _remove_empty(path.parent)
     for path, copy in copies.items():
         if not _is_unchanged(path, copy):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = path.with_name(f"{path.name}.plughost-restored")
-            shutil.copy2(copy, fresh)
-            fresh.replace(path)  # not in place: a process may use a compiled module
+            _copy_back(copy, path)
+
+
+def _put_back_shared(keys: set[str], copies: Mapping[Path, Path]) -> None:
+    """Copy back files that were removed and that other distributions have, too, such as an empty `__init__.py`."""
+    for path in _paths_of_others(keys) & copies.keys():
+        if not path.exists():
+            _copy_back(copies[path], path)
+
+
+def _copy_back(copy: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.plughost-restored")
+    shutil.copy2(copy, fresh)
+    fresh.replace(path)  # not in place: a process may use a compiled module
 
 
 @contextmanager
@@ -129,13 +141,17 @@ def _environment_umask() -> Iterator[None]:
 def _list_files() -> set[Path]:
     """Return all files in the folders where distributions are installed."""
     paths = sysconfig.get_paths()
-    roots = {Path(paths[name]) for name in ("purelib", "platlib", "scripts")}
+    roots = {Path(paths[name]).resolve() for name in ("purelib", "platlib", "scripts")}
     return {Path(folder, name) for root in roots for folder, _, names in os.walk(root) for name in names}
 
 
-def _installed_paths(distribution: metadata.Distribution) -> Iterator[Path]:
-    for file in distribution.files or ():
-        yield Path(os.path.normpath(str(distribution.locate_file(file))))
+def _paths_of_others(keys: set[str]) -> set[Path]:
+    installed = Environment().installed
+    return {path for key in installed.keys() - keys for path in _installed_paths(installed[key])}
+
+
+def _installed_paths(distribution: InstalledDistribution) -> Iterator[Path]:
+    return (path for path, _ in installed_files(distribution))
 
 
 def _is_unchanged(path: Path, copy: Path) -> bool:

@@ -78,7 +78,7 @@ def to_distributions(given: Collection[str], environment: Environment) -> list[s
     """Return the normalised names of installed distributions, each once, given by a plugin's or their own name.
 
     Raises:
-        CommandError: One is not installed; the message suggests the nearest name.
+        CommandError: One is not installed, or several distributions bring the plugin; the message suggests names.
     """
     return list(dict.fromkeys(_to_distribution(name, environment) for name in given))
 
@@ -86,6 +86,9 @@ def to_distributions(given: Collection[str], environment: Environment) -> list[s
 def _to_distribution(name: str, environment: Environment) -> str:
     plugins = environment.owners
     key = canonicalize_name(name)
+    bringing = sorted(each for each in environment.installed if key in environment.plugins_of(each))
+    if len(bringing) > 1:
+        raise CommandError(f"Several distributions bring the plugin {key}; name one of them: {', '.join(bringing)}.")
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:
             return candidate

@@ -21,6 +21,7 @@ from plughost_packages.attesting import verify_attestations
 from plughost_packages.careful_pip import TOLD
 from plughost_packages.locking import hash_of
 from plughost_packages.names import place_of
+from plughost_packages.ownership import refuse_overwriting
 from plughost_packages.repacking import wheels_of
 from plughost_packages.verifying import verify_wheel
 
@@ -212,7 +213,7 @@ def _make_plan(
     elsewhere = [each.requirement for each in items if each.is_file and not each.is_here]
     if elsewhere:
         pip.run(["download", "--no-deps", "--dest", str(folder), *where, *elsewhere], tell)
-    changes, pins, sources, files = [], [], [], []
+    changes, pins, sources, builds, wheels = [], [], [], [], []
     for item in sorted(items, key=lambda each: canonicalize_name(each.name)):
         key = canonicalize_name(item.name)
         change = Change(
@@ -232,16 +233,21 @@ def _make_plan(
             attested(path)
             if path.suffix == ".whl":
                 verify_wheel(path)
-                files.append(str(path))
+                wheels.append(str(path))
+            else:
+                builds.append(str(path))
             change = replace(change, file=path.name, sha256=digest.removeprefix("sha256:"))
             pins.append(f"{item.requirement} --hash={digest}")
         else:
             attested(folder / item.name)
             sources.append(item.requirement)
         changes.append(change)
-    brought = Environment(metadata.distributions(path=files))
+    if builds or sources:  # pip builds them again: it would record a wheel of ours as their origin
+        pip.run(["wheel", "--no-deps", "--wheel-dir", str(folder / "built"), *where, *builds, *sources], tell)
+    brought = Environment(metadata.distributions(path=[*wheels, *map(str, folder.glob("built/*"))]))
     refuse_not_allowed(context, ((each.distribution, each.after) for each in changes), brought)
-    calls = []
+    moved = refuse_overwriting(brought.installed, environment.installed)
+    calls = [("uninstall", "--yes", *sorted(moved))] if moved else []
     exactly = ("install", "--no-deps", "--force-reinstall", *where)
     if pins:
         file = folder / "planned.txt"

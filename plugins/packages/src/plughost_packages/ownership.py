@@ -1,0 +1,84 @@
+"""A file belongs to one distribution: no installation overwrites another's, and no removal takes it.
+
+pip overwrites such a file without a word, and removes it with either of the two.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sysconfig
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from plughost import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from plughost import InstalledDistribution
+
+_SCRIPTS: Final = ("console_scripts", "gui_scripts")
+
+
+def installed_files(distribution: InstalledDistribution) -> Iterator[tuple[Path, str]]:
+    """Yield the path of each file of an installed distribution, and its hash in RECORD, which may be empty."""
+    root = Path(str(distribution.locate_file(""))).resolve()
+    for name, digest in _recorded(distribution) or ((str(each), "") for each in distribution.files or ()):
+        yield _join(root, name), digest
+
+
+def refuse_overwriting(
+    wheels: Mapping[str, InstalledDistribution], installed: Mapping[str, InstalledDistribution]
+) -> set[str]:
+    """Refuse wheels with a file that another distribution has, too, unless its content is the same.
+
+    Returns:
+        The installed distributions with a file that moves to another wheel. They must be uninstalled first: else pip
+        removes it with the old version after it has installed that wheel.
+
+    Raises:
+        CommandError: A wheel would overwrite a file; the message names both distributions.
+    """
+    owners = {
+        path: (key, digest)
+        for key in installed.keys() - wheels.keys()
+        for path, digest in installed_files(installed[key])
+    }
+    replaced = {path: key for key in installed.keys() & wheels.keys() for path, _ in installed_files(installed[key])}
+    moved = set()
+    for key, wheel in wheels.items():
+        for path, digest in _files_to_install(wheel):
+            owner, same = owners.setdefault(path, (key, digest))
+            if owner != key and not (digest and digest == same):
+                raise CommandError(
+                    f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
+                    f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
+                )
+            if replaced.get(path, key) != key:
+                moved.add(replaced[path])
+    return moved
+
+
+def _recorded(distribution: InstalledDistribution) -> list[tuple[str, str]]:
+    lines = (distribution.read_text("RECORD") or "").splitlines()
+    return [(row[0], row[1]) for row in csv.reader(lines) if len(row) > 1]
+
+
+def _join(root: Path, name: str) -> Path:
+    return Path(os.path.normpath(root / name))
+
+
+def _files_to_install(wheel: InstalledDistribution) -> Iterator[tuple[Path, str]]:
+    """Yield the path that pip will give each file of a wheel, and its hash; empty for those that it generates."""
+    paths = {name: Path(path).resolve() for name, path in sysconfig.get_paths().items()}
+    is_pure = "root-is-purelib: true" in (wheel.read_text("WHEEL") or "").lower()
+    root = paths["purelib" if is_pure else "platlib"]
+    for name, digest in _recorded(wheel):
+        folder, _, rest = name.partition("/")
+        scheme, _, inner = rest.partition("/")
+        is_data = folder.endswith(".data") and scheme in paths
+        yield _join(paths[scheme], inner) if is_data else _join(root, name), digest
+    for point in wheel.entry_points:
+        if point.group in _SCRIPTS:
+            yield _join(paths["scripts"], point.name), ""
