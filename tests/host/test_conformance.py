@@ -11,6 +11,7 @@ import pytest
 from tests.host.packages import plugin_entry, speaker_source, write_package
 
 from plughost.testing import _lifecycle, running_host
+from plughost.testing._operations import operation_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,6 +227,23 @@ def test_prepared_clients_reach_protected_operations(plant: Callable[..., Any]) 
     with pytest.raises(AssertionError, match="GET /events don't end when the host drains"):
         plant("planted-closed", source, settings, prepare=enter).test_its_event_streams_end_when_the_drain_begins()
     importlib.import_module("planted_closed").let_go.set()
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({}, 1024 * 1024),
+        ({"body_limit": 2 * 1024 * 1024}, 2 * 1024 * 1024),
+        ({"body_limit": 5, "plugins": {"planted-limits": {"body_limit": 4096}}}, 4096),
+    ],
+)
+def test_bodies_are_as_large_as_the_settings_allow(
+    plant: Callable[..., Any], settings: dict[str, Any], limit: int
+) -> None:
+    """Else a plugin that needs a larger limit would fail where a body one byte larger is refused."""
+    plant("planted-limits", speaker_source("1", "/limits"))
+    with running_host(["planted-limits"], settings=settings) as host:
+        assert {call.body_limit for call in operation_calls(host, "planted-limits")} == {limit}
 
 
 def test_a_package_without_types_is_found(plant: Callable[..., Any]) -> None:

@@ -17,7 +17,6 @@ import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
-from plughost.http._json.body import DEFAULT_BODY_LIMIT
 from plughost.http._paging import text_of
 from plughost.testing._hosts import RunningHost, running_host
 
@@ -39,7 +38,11 @@ DENIED: Final = frozenset({401, 403})
 
 @dataclass(frozen=True, slots=True)
 class OperationCall:
-    """An operation, and how to call it: each field of the path and each required parameter has a value."""
+    """An operation, and how to call it: each field of the path and each required parameter has a value.
+
+    Attributes:
+        body_limit: The largest body in bytes that it reads.
+    """
 
     site: str
     group: RouteGroup
@@ -49,6 +52,7 @@ class OperationCall:
     method: str
     operation: Operation
     methods: frozenset[str]
+    body_limit: int
 
     @property
     def url(self) -> str:
@@ -74,11 +78,6 @@ class OperationCall:
     def consumes(self) -> tuple[str, ...]:
         """The media types of its body. Empty if it reads no body."""
         return self.operation.consumes or (() if self.operation.request is None else (falcon.MEDIA_JSON,))
-
-    @property
-    def body_limit(self) -> int:
-        """The largest body in bytes that it declares to read."""
-        return self.operation.body_limit or self.group.body_limit or DEFAULT_BODY_LIMIT
 
     @property
     def streams_events(self) -> bool:
@@ -147,6 +146,7 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
             method=method,
             operation=operation,
             methods=frozenset(route.operations),
+            body_limit=_body_limit(host, plugin, group, operation),
         )
         for site, view in host.host.view.sites.items()
         for owner, group in view.groups
@@ -154,6 +154,14 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
         for route in group.routes
         for method, operation in route.operations.items()
     ]
+
+
+def _body_limit(host: RunningHost, plugin: str, group: RouteGroup, operation: Operation) -> int:
+    """Return the largest body in bytes that an operation reads; the settings of the plugin's table limit all."""
+    settings = host.host.settings
+    at_most = settings.mount_settings(plugin).body_limit
+    declared = operation.body_limit or at_most or group.body_limit or settings.host.body_limit
+    return min(declared, at_most or declared)
 
 
 def _path_of(template: str, operation: Operation) -> str:

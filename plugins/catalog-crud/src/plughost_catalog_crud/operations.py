@@ -156,6 +156,6 @@ DELETE: Final = Operation(
     id="deleteProduct",
     description="It can't be undone. The SKU can be used again, the id can't.",
     summary="Delete a product by its id",
-    parameters=(_ID, _IF_MATCH),
+    parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
     responses={204: Response(description="The product was deleted."), 404: _NOT_FOUND, 412: _FAILED_PRECONDITION},
 )
