@@ -134,7 +134,7 @@ def reload_certificate(
         return report
     try:
         fresh = prepare(settings, dev=dev)
-        if all(each.chain == fresh.chain for each in serving.certificates.values()):
+        if serving.is_current(fresh):
             return report
         serving.replace_certificate(fresh, site_apps, settings.host.grace_time)
     except (CertificateError, ListenError) as error:
