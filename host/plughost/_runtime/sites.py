@@ -43,7 +43,7 @@ class Serving:
         self.engines: dict[Listener, Engine] = {}
         requests, sites = settings.host.requests, settings.host.sites
         self.dispatcher: Dispatcher = Dispatcher(
-            sites.main.threads + sites.library.threads,
+            sum(each.threads for name, each in sites if name != "admin" or "threads" in each.model_fields_set),
             share=requests.plugin_threads,
             queue_limit=requests.plugin_queue,
             queue_timeout=requests.queue_timeout,
