@@ -77,9 +77,10 @@ class Issued:
 class Authority:
     """A certificate authority with an intermediate, such as a company has."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, start: int = -1, end: int = 90) -> None:
+        """Make one whose intermediate is valid from and to so many days from now."""
         self.root = self._sign("root", None, ca=True)
-        self.intermediate = self._sign("intermediate", self.root, ca=True)
+        self.intermediate = self._sign("intermediate", self.root, ca=True, start=start, end=end)
 
     def issue(self, key: Any = None, *, start: int = -1, end: int = 90) -> Issued:
         """Return a certificate for `service.test`, valid from and to so many days from now."""

@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import httpx
@@ -16,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from plughost import Operation, Route, RouteGroup, hookimpl
+from plughost import CertificateError, Operation, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 
@@ -95,6 +96,59 @@ def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None
         for refused in (_context(host), stranger):
             with pytest.raises(httpx.TransportError):
                 _status(host, refused)
+
+
+def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
+    """After `client_ca` was replaced, a reload refuses clients of the earlier authority; one that is damaged changes
+    nothing, and is reported."""
+    first, second = _authority(tmp_path / "first"), _authority(tmp_path / "second")
+    authorities = tmp_path / "clients.pem"
+    shutil.copy(first, authorities)
+    settings = {"sites": {"main": {"client_ca": str(authorities)}}}
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
+        admitted, other = _context(host), _context(host)
+        admitted.load_cert_chain(first.with_suffix(".client"))
+        other.load_cert_chain(second.with_suffix(".client"))
+        authorities.write_text("damaged")
+        assert "sites.main.client_ca" in str(host.host.reload().certificate_refused)
+        assert _status(host, admitted) == 200
+        shutil.copy(second, authorities)
+        assert host.host.reload().certificate
+        assert _status(host, other) == 200
+        with pytest.raises(httpx.TransportError):
+            _status(host, admitted)
+        assert not host.host.reload().certificate
+
+
+@pytest.mark.parametrize(
+    ("site", "warned"),
+    [
+        ({"address": "0.0.0.0"}, True),
+        ({"address": "0.0.0.0", "listeners": ["https"]}, False),
+        ({}, False),
+    ],
+)
+def test_plain_http_beside_certificates_of_clients_is_a_warning(
+    tmp_path: Path, site: dict[str, Any], warned: bool
+) -> None:
+    """Where others reach the HTTP port, which asks nobody for a certificate, the start warns."""
+    settings = {"sites": {"main": {**site, "client_ca": str(_authority(tmp_path / "clients"))}}}
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
+        assert any("sites.main.client_ca" in each for each in host.host.view.warnings) == warned
+
+
+@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), ("damaged", "no PEM certificate")])
+def test_an_unusable_authority_of_clients_is_named(tmp_path: Path, content: str | None, reason: str) -> None:
+    """The start is refused with the file, what is wrong with it, and the setting."""
+    authorities = tmp_path / "clients.pem"
+    if content is not None:
+        authorities.write_text(content)
+    settings = {"sites": {"main": {"client_ca": str(authorities)}}}
+    with (
+        pytest.raises(CertificateError, match=rf"{authorities}: .*{reason}.*sites\.main\.client_ca"),
+        running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings),
+    ):
+        pass
 
 
 def _authority(path: Path) -> Path:

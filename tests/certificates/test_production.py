@@ -206,6 +206,21 @@ def test_missing_intermediate_is_a_warning(files: Files) -> None:
     assert "fullchain.pem" in files.load().warnings[0]
 
 
+def test_intermediate_of_another_authority_is_a_warning(files: Files) -> None:
+    """A chain that doesn't continue, as after a renewal by another authority, is served with that warning."""
+    issued = files.authority.issue()
+    files.write(issued)
+    files.certificate.write_bytes(issued.pem + files.authority.issue().pem)
+    assert "lacks the certificate of its issuer" in files.load().warnings[0]
+
+
+def test_expired_intermediate_is_a_warning(files: Files) -> None:
+    """A chain with an expired certificate is served with a warning that names that certificate."""
+    files.authority = type(files.authority)(start=-9, end=-1)
+    files.write(files.authority.issue())
+    assert f"expired on {datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}" in files.load().warnings[0]
+
+
 def test_world_readable_key_is_a_warning(files: Files) -> None:
     """A key in place that every user may read is served with a warning that says what to do."""
     files.write(files.authority.issue())

@@ -6,19 +6,22 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from ipaddress import ip_network
 from typing import Any
 
 import falcon
+import httpx
 import pytest
 from falcon.testing import create_environ
 
-from plughost._api.declarations import RouteGroup
+from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost._apps.mounting import mount
 from plughost._apps.site import Site
 from plughost.http import Request, secure_url
 from plughost.http._request import BEGINS, FAILED
+from plughost.testing import plugin_distribution, running_host
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
 
@@ -280,3 +283,30 @@ def test_the_beginning_of_a_body_is_reported_once() -> None:
         body.close()
         body.close()
     assert begun == [0, 1]
+
+
+class Meeting:
+    """A plugin whose requests wait until four of them run at once."""
+
+    def __init__(self) -> None:
+        self.barrier = threading.Barrier(4, timeout=20)
+
+    def on_get(self, req: object, resp: object) -> None:
+        """Wait for the others."""
+        self.barrier.wait()
+
+    @hookimpl
+    def register_routes(self) -> list[RouteGroup]:
+        """Declare the route."""
+        return [RouteGroup(prefix="/meeting", routes=(Route("", self, {"GET": Operation(summary="Meet")}),))]
+
+
+def test_threads_of_the_site_admin_are_added_to_those_of_the_others() -> None:
+    """A plugin may have a quarter of all threads: with eight more, four slow requests at once instead of two."""
+    settings = {"sites": {"admin": {"threads": 8}}}
+    with (
+        running_host(distributions=[plugin_distribution("meeting", Meeting())], settings=settings) as host,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        asked = [pool.submit(httpx.get, f"{host.url()}/meeting", timeout=60) for _ in range(4)]
+        assert [each.result().status_code for each in asked] == [200] * 4

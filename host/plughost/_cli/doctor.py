@@ -40,7 +40,6 @@ from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._settings.variables import leaves
 from plughost._tls.certificates import certificate_in_use, describe, prepare
-from plughost._tls.keypairs import RENEW_BEFORE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -148,21 +147,29 @@ def _check_certificate(settings: Settings, generation: Generation, *, dev: bool)
         yield Finding("certificate", "problem", "HTTPS needs one, but none is set", todo)
         return
     try:
-        info = describe(prepare(settings, dev=dev)) if is_own else describe(*certificate_in_use(settings))
+        prepared = prepare(settings, dev=dev) if is_own else None
+        info = describe(prepared) if prepared else describe(*certificate_in_use(settings))
     except CertificateError as error:
         found = "none yet; the next start creates one" if is_generated else str(error)
         yield Finding("certificate", "good" if is_generated else "problem", found)
         return
     found = f"until {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}, for {', '.join(info.names)}"
-    if info.days_left < 0 or (info.days_left < RENEW_BEFORE.days and is_own):
-        todo = "Renew it, then `plughost reload`."
-        yield Finding("certificate", "problem" if info.days_left < 0 else "advice", found, todo)
+    if prepared and prepared.warnings:
+        yield from (_advise("certificate", each) for each in prepared.warnings)
+    elif info.days_left < 0:
+        yield Finding("certificate", "problem", found, "Renew it, then `plughost reload`.")
     elif info.self_signed and not dev:
         yield Finding(
             "certificate", "advice", f"self-signed, {found}", "Clients must trust it. Or get one from an authority."
         )
     else:
         yield Finding("certificate", "good", found)
+
+
+def _advise(about: str, warning: str) -> Finding:
+    """Return a warning as advice: what follows its semicolon is what to do."""
+    found, _, todo = warning.partition("; ")
+    return Finding(about, "advice", found, f"{todo[:1].upper()}{todo[1:]}." if todo else "")
 
 
 def _check_disk(data_dir: Path) -> Iterator[Finding]:
@@ -212,9 +219,7 @@ def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Findi
         yield Finding("proxies", "advice", f"reachable from elsewhere ({', '.join(exposed)}), none is trusted", todo)
     else:
         yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "reachable only from this machine")
-    for warning in generation.warnings:
-        what, _, todo = warning.partition("; ")
-        yield Finding("settings", "advice", what, todo)
+    yield from (_advise("settings", each) for each in generation.warnings)
 
 
 def _check_permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:

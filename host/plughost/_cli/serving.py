@@ -38,7 +38,7 @@ from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
 from plughost._runtime.reports import status_of
 from plughost._runtime.restart import Predecessor, Restart, notify
-from plughost._runtime.sites import has_https
+from plughost._runtime.sites import client_authorities, has_https, listeners_of
 from plughost._runtime.sockets import Sockets, inherit
 from plughost._runtime.state import Phase
 from plughost._runtime.watching import Watcher
@@ -164,6 +164,8 @@ def check(settings: Settings, *, dev: bool, without: Collection[str], files: boo
     try:
         tls = prepare(settings, dev=dev) if has_https(generation.sites, settings) else None
         warnings += tls.warnings if tls else ()
+        for listener in (each for site in generation.sites for each in listeners_of(site, settings)):
+            client_authorities(listener, settings)
     except CertificateError as error:
         problems.append(str(error))
     if (why := data_dir_problem(settings.data_dir)) is not None:

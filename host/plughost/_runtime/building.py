@@ -213,6 +213,11 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
                 f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
                 f" set sites.{name}.allowed_hosts to the names that it is reached by"
             )
+        if site.client_ca is not None and "http" in site.listeners and not is_loopback(address):
+            yield (
+                f"the site {name} is reached from elsewhere ({address}) and over HTTP asks for no certificate of"
+                f' sites.{name}.client_ca; set sites.{name}.listeners = ["https"]'
+            )
 
 
 def _single_file_warnings(settings: Settings, *, dev: bool) -> tuple[str, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
+from plughost._api.errors import CertificateError
 from plughost._api.host import Listener
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
@@ -41,13 +43,14 @@ class Serving:
         self.engines: dict[Listener, Engine] = {}
         requests, sites = settings.host.requests, settings.host.sites
         self.dispatcher: Dispatcher = Dispatcher(
-            sites.main.threads + sites.library.threads,
+            sum(each.threads for name, each in sites if name != "admin" or "threads" in each.model_fields_set),
             share=requests.plugin_threads,
             queue_limit=requests.plugin_queue,
             queue_timeout=requests.queue_timeout,
             one_processor=requests.one_processor,
         )
         self.certificates: dict[Listener, PreparedTLS] = {}
+        self._client_authorities: dict[Listener, bytes] = {}
         self._file_limit = sys.maxsize
         self._settings = settings
         self._tls = tls
@@ -57,7 +60,7 @@ class Serving:
         """Bind the addresses of sites that are not open yet, and check their certificate, before `open`.
 
         Raises:
-            CertificateError: An HTTPS listener has no usable certificate.
+            CertificateError: An HTTPS listener has no usable certificate, or its `client_ca` has none.
             ListenError: An address can't be bound.
         """
         listeners = [each for name in names if name not in self.sites for each in listeners_of(name, self._settings)]
@@ -65,6 +68,7 @@ class Serving:
             if any(each.scheme == "https" for each in listeners):
                 self._tls()
             for each in listeners:
+                client_authorities(each, self._settings)
                 self._sockets.bind(each)
         except BaseException:
             self.release_prepared()
@@ -138,6 +142,18 @@ class Serving:
             self.sites.pop(name, None)
         return answered
 
+    def is_current(self, tls: PreparedTLS) -> bool:
+        """Return whether HTTPS listeners show this certificate, and trust the authorities that `client_ca` has now.
+
+        Raises:
+            CertificateError: A `client_ca` can't be used.
+        """
+        return all(
+            served.chain == tls.chain
+            and self._client_authorities[listener] == client_authorities(listener, self._settings)
+            for listener, served in self.certificates.items()
+        )
+
     def replace_certificate(self, tls: PreparedTLS, site_apps: Mapping[str, SiteApp], grace: float) -> None:
         """Use another certificate: a second engine takes over each HTTPS listener's socket, then the first is drained.
 
@@ -146,6 +162,7 @@ class Serving:
             ListenError: An engine rejects it. Nothing has changed.
         """
         replaced = {listener: cast("GranianEngine", self.engines[listener]) for listener in self.certificates}
+        authorities = {listener: client_authorities(listener, self._settings) for listener in replaced}
         connections = {listener: engine.pause() for listener, engine in replaced.items()}
         new_engines: dict[Listener, GranianEngine] = {}
         try:
@@ -163,6 +180,7 @@ class Serving:
             raise
         self.engines.update(new_engines)
         self.certificates.update(dict.fromkeys(new_engines, tls))
+        self._client_authorities.update(authorities)
         for listener in replaced:
             self.sites[listener.site].end_streams(everything=True)
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
@@ -197,6 +215,7 @@ class Serving:
 
     def _open_listener(self, listener: Listener, body_limit: int) -> None:
         tls = self._tls() if listener.scheme == "https" else None
+        self._client_authorities[listener] = client_authorities(listener, self._settings)
         engine = self._make_engine(listener, body_limit, tls)
         engine.start(self._sockets.duplicate(listener))
         self.engines[listener] = engine
@@ -212,6 +231,23 @@ def exposed_addresses(settings: Settings) -> tuple[str, ...]:
         site_settings.address or settings.host.address for _, site_settings in settings.host.sites
     )
     return tuple(address for address in addresses if not is_loopback(address))
+
+
+def client_authorities(listener: Listener, settings: Settings) -> bytes:
+    """Return the content of a listener's `client_ca`. Empty if it has none, or speaks plain HTTP.
+
+    Raises:
+        CertificateError: It can't be read, or has no certificate.
+    """
+    path = settings.path(_site_settings(listener.site, settings).client_ca)
+    if path is None or listener.scheme == "http":
+        return b""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+        return path.read_bytes()
+    except OSError as error:
+        reason = "it has no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        raise CertificateError(f"{path}: cannot be used ({reason}); correct sites.{listener.site}.client_ca") from error
 
 
 def has_https(sites: Iterable[str], settings: Settings) -> bool:

@@ -53,16 +53,13 @@ class TLSFiles:
     key: Path
     password: str | None = None
 
-    def check(self, client_ca: Path | None) -> None:
-        """Read the files, and the authority that clients' certificates come from, if there is one.
+    def check(self) -> None:
+        """Read the files.
 
         Raises:
             OSError: One cannot be read, or the key does not fit the certificate.
         """
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key, self.password)
-        if client_ca is not None:
-            context.load_verify_locations(client_ca)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, self.password)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ class GranianWorker:
         """
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
         if tls is not None:
-            tls.check(options.client_ca)
+            tls.check()
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)

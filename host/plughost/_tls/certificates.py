@@ -134,7 +134,7 @@ def reload_certificate(
         return report
     try:
         fresh = prepare(settings, dev=dev)
-        if all(each.chain == fresh.chain for each in serving.certificates.values()):
+        if serving.is_current(fresh):
             return report
         serving.replace_certificate(fresh, site_apps, settings.host.grace_time)
     except (CertificateError, ListenError) as error:
@@ -169,9 +169,15 @@ def _production_warnings(source: Path, pair: KeyPair) -> list[str]:
         warnings.append(f"{source}: the certificate expires in {left}; renew it, then `plughost reload`")
     if not names_of(leaf):
         warnings.append(f"{source}: the certificate names no host (subjectAltName); clients will refuse it")
-    if len(pair.chain) == 1 and leaf.issuer != leaf.subject:
+    if leaf.issuer not in {each.subject for each in pair.chain}:
         warnings.append(
-            f"{source}: holds no intermediate certificates; unless clients trust `{leaf.issuer.rfc4514_string()}` "
+            f"{source}: lacks the certificate of its issuer; unless clients trust `{leaf.issuer.rfc4514_string()}` "
             "directly, use the file with the whole chain (certbot's fullchain.pem)"
         )
+    warnings += [
+        f"{source}: the certificate of the issuer `{each.subject.rfc4514_string()}` expired on "
+        f"{each.not_valid_after_utc:%Y-%m-%d}; use the chain that came with the last renewal"
+        for each in pair.chain[1:]
+        if now >= each.not_valid_after_utc
+    ]
     return warnings
