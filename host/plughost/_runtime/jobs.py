@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_WAIT: Final = 60.0  # seconds until the clock, which may have been set, is read again
 _MIN_SETBACK: Final = 3 * 3600.0  # seconds; if the clock is set back by less, no job runs twice, as with cron(8)
+_MAX_ADVANCE: Final = 7 * 86400.0  # seconds; a clock that was set ahead by more had been wrong, so nothing was missed
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
@@ -70,9 +71,9 @@ class _Scheduled:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
     def check_clock(self) -> None:
-        """Schedule `cron` anew if the clock was set back by hours."""
+        """Schedule `cron` anew if the clock was set back by hours, or ahead by more than a week."""
         before, self._clock_offset = self._clock_offset, self._read_clock_offset()
-        if self._next_cron_time is not None and self._clock_offset < before - _MIN_SETBACK:
+        if self._next_cron_time is not None and not -_MIN_SETBACK <= self._clock_offset - before <= _MAX_ADVANCE:
             self._next_cron_time = next_time(self.job, self._clock.now())
 
     def update(self, record: PluginRecord, job: Job) -> None:
