@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Final
@@ -30,5 +31,5 @@ def is_host_file(filename: str) -> bool:
     """Return whether a file belongs to the host, or to a library through which it calls plugins."""
     own = Path(__file__).parent
     parts = Path(filename).parts
-    library = "pluggy" in parts or "importlib" in parts or filename.startswith("<")
+    library = "pluggy" in parts or "importlib" in parts or filename.startswith("<") or filename == contextlib.__file__
     return library or Path(filename).is_relative_to(own) or parts[-3:-1] == ("concurrent", "futures")

@@ -29,6 +29,19 @@ def test_setting_the_clock_back_delays_no_job(monkeypatch: pytest.MonkeyPatch) -
         wait_until(lambda: len(runs.due) == 1)
 
 
+def test_setting_the_clock_ahead_by_years_delays_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that starts in 1970, for want of a clock, doesn't count each minute until now as missed."""
+    runs = Runs()
+    plugin = with_jobs(Job(name="often", run=runs, cron="* * * * *"))
+    with running_host(distributions=[plugin_distribution("a", plugin)], now=datetime(1970, 1, 1, tzinfo=UTC)) as host:
+        monkeypatch.setattr(host.host.clock, "_start", MORNING)
+        host.advance(30)
+        wait_until(lambda: job(host).due == MORNING + timedelta(minutes=1))
+        host.advance(30)
+        wait_until(lambda: runs.due == [MORNING + timedelta(minutes=1)])
+        assert job(host).missed == 0
+
+
 def test_a_start_in_the_hour_that_comes_twice_repeats_no_run() -> None:
     """When summer time ends, a local time is due in the first of the two hours only, whenever the host starts."""
     nightly = Job(name="report", run=print, cron="30 2 * * *", timezone="Europe/Berlin")

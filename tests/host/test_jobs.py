@@ -12,7 +12,7 @@ from tests.host.plugins import Plugin, Says, group_of, reason
 from tests.waiting import wait_until
 
 from plughost import Job, JobRun, JobView, Store
-from plughost.testing import fresh_postgresql, plugin_distribution, running_host, store_settings
+from plughost.testing import plugin_distribution, running_host, store_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -346,31 +346,6 @@ def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: P
         assert reload.result(60).cut_off == ()
         assert answer.result(60).status_code == 200
     assert (len(first.due), len(second.due)) == (1, 1)
-
-
-def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
-    """The second host takes over when the first stops; a job that is meant for each host runs on both."""
-
-    def plugin(runs: Runs, alone: Runs) -> Plugin:
-        jobs = [Job(name="one", run=runs, every=1), Job(name="each", run=alone, every=1, each_host=True)]
-        return with_jobs(*jobs, register_stores=lambda context: [store])
-
-    store = Store(name="kept", migrations=tmp_path, tables=())
-    (tmp_path / "postgresql").mkdir()
-    (tmp_path / "postgresql" / "0001_begin.sql").write_text("SELECT 1;")
-    first, second, each = Runs(), Runs(), Runs()
-    with fresh_postgresql() as url:
-        settings = {"stores": {"url": url}}
-        options: dict[str, Any] = {"settings": settings, "now": MORNING}
-        with running_host(["a"], distributions=[plugin_distribution("a", plugin(second, each))], **options) as other:
-            with running_host(["a"], distributions=[plugin_distribution("a", plugin(first, each))], **options) as host:
-                host.advance(1)
-                wait_until(lambda: len(first.due) == 1 and len(each.due) == 1)
-                other.advance(1)
-                wait_until(lambda: len(each.due) == 2)
-                wait_until(lambda: [view.outcome for view in other.host.view.jobs] == ["ok", "elsewhere"])
-            other.advance(1)
-            wait_until(lambda: len(second.due) == 1)
 
 
 @pytest.mark.parametrize(

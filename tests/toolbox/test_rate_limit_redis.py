@@ -241,3 +241,26 @@ def test_a_command_that_redis_refuses_is_an_outage(redis: PrivateRedis) -> None:
         operator.execute_command("ACL", "SETUSER", "default", "-expire")
     with pytest.raises(StorageUnavailable):
         counter.hit("a")
+
+
+@pytest.mark.parametrize(("setting", "full", "well"), [("maxmemory", "1", "0"), ("min-replicas-to-write", "1", "0")])
+def test_a_redis_that_takes_no_writes_stays_away(
+    redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch, setting: str, full: str, well: str
+) -> None:
+    """While Redis is full or may not write, its answers to reads end no outage, in health, log and counters."""
+    monkeypatch.setattr("plughost.ratelimits._shared.RETRY_DELAY", 0.0)
+    log = LogCapture()
+    logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
+    limits = RateLimits(RateLimitSettings(storage=redis.url, on_storage_failure="refuse"), logger)
+    counter = limits.counter("test/full", "10000/hour")
+    with pytest.importorskip("redis").Redis.from_url(redis.url) as operator:
+        operator.config_set(setting, full)
+        for _ in range(3):
+            assert not health_of(limits).up
+            for use in (counter.hit, counter.look):
+                with pytest.raises(StorageUnavailable):
+                    use("a")
+        operator.config_set(setting, well)
+    assert health_of(limits).up
+    assert [entry["log_level"] for entry in log.entries] == ["warning", "info"]
+    limits.close()

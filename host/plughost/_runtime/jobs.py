@@ -13,6 +13,7 @@ from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.failures import cause_of
 from plughost._servers.work import FunctionJob
+from plughost.stores._errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _MAX_WAIT: Final = 60.0  # seconds until the clock, which may have been set, is read again
 _MIN_SETBACK: Final = 3 * 3600.0  # seconds; if the clock is set back by less, no job runs twice, as with cron(8)
+_MAX_ADVANCE: Final = 7 * 86400.0  # seconds; a clock that was set ahead by more had been wrong, so nothing was missed
+_CLAIM_PAUSE: Final = 0.1  # seconds between attempts to ask which host runs a job
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
@@ -70,9 +73,9 @@ class _Scheduled:
         return self._clock.now().timestamp() - self._clock.monotonic()
 
     def check_clock(self) -> None:
-        """Schedule `cron` anew if the clock was set back by hours."""
+        """Schedule `cron` anew if the clock was set back by hours, or ahead by more than a week."""
         before, self._clock_offset = self._clock_offset, self._read_clock_offset()
-        if self._next_cron_time is not None and self._clock_offset < before - _MIN_SETBACK:
+        if self._next_cron_time is not None and not -_MIN_SETBACK <= self._clock_offset - before <= _MAX_ADVANCE:
             self._next_cron_time = next_time(self.job, self._clock.now())
 
     def update(self, record: PluginRecord, job: Job) -> None:
@@ -268,7 +271,7 @@ class Jobs:
         error = ""
         self._events.emit("job_started", record.name, job=job.name)
         try:
-            if job.each_host or _runs_here(record, job):
+            if job.each_host or _runs_here(record, job, run):
                 with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
@@ -293,9 +296,23 @@ class Jobs:
         ]
 
 
-def _runs_here(record: PluginRecord, job: Job) -> bool:
-    """Return whether this host runs a job, of all hosts that share the plugin's database."""
+def _runs_here(record: PluginRecord, job: Job, run: JobRun) -> bool:
+    """Return whether this host runs a job, of all hosts that share the plugin's database; wait for it as requests do.
+
+    Raises:
+        StoreError: The database could not be reached.
+    """
     shared = [store for store in record.context.stores.values() if store.claims is not None]
     shared.sort(key=lambda store: (store.plugin != record.name, store.name))
     claims = shared[0].claims if shared else None
-    return claims is None or claims.acquire(f"job {record.name}/{job.name}")
+    if claims is None:
+        return True
+    deadline = monotonic() + shared[0].database.config.patience
+    while not run.stopping:
+        try:
+            return claims.acquire(f"job {record.name}/{job.name}")
+        except StoreError:
+            if monotonic() >= deadline:
+                raise
+            run.wait(_CLAIM_PAUSE)
+    return False

@@ -1,0 +1,86 @@
+"""Jobs of several hosts that share a PostgreSQL database."""
+
+from __future__ import annotations
+
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from tests.host.test_jobs import MORNING, Runs, job, with_jobs
+from tests.stores.proxy import Proxy
+from tests.waiting import wait_until
+
+from plughost import Job, Store
+from plughost.testing import fresh_postgresql, plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from plughost.testing import RunningHost
+
+
+def kept_store(folder: Path) -> Store:
+    """Return a store that needs no table."""
+    (folder / "postgresql").mkdir()
+    (folder / "postgresql" / "0001_begin.sql").write_text("SELECT 1;")
+    return Store(name="kept", migrations=folder, tables=())
+
+
+def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
+    """The second host takes over when the first stops; a job that is meant for each host runs on both."""
+
+    def plugin(runs: Runs, alone: Runs) -> Plugin:
+        jobs = [Job(name="one", run=runs, every=1), Job(name="each", run=alone, every=1, each_host=True)]
+        return with_jobs(*jobs, register_stores=lambda context: [store])
+
+    store = kept_store(tmp_path)
+    first, second, each = Runs(), Runs(), Runs()
+    with fresh_postgresql() as url:
+        settings = {"stores": {"url": url}}
+        options: dict[str, Any] = {"settings": settings, "now": MORNING}
+        with running_host(["a"], distributions=[plugin_distribution("a", plugin(second, each))], **options) as other:
+            with running_host(["a"], distributions=[plugin_distribution("a", plugin(first, each))], **options) as host:
+                host.advance(1)
+                wait_until(lambda: len(first.due) == 1 and len(each.due) == 1)
+                other.advance(1)
+                wait_until(lambda: len(each.due) == 2)
+                wait_until(lambda: [view.outcome for view in other.host.view.jobs] == ["ok", "elsewhere"])
+            other.advance(1)
+            wait_until(lambda: len(second.due) == 1)
+
+
+@contextmanager
+def job_on_a_proxy(folder: Path, patience: float, runs: Runs) -> Iterator[tuple[RunningHost, Proxy]]:
+    """Run a host that has run a job once, and reaches its database through a proxy."""
+    plugin = with_jobs(Job(name="one", run=runs, every=1), register_stores=lambda context: [store])
+    store = kept_store(folder)
+    with fresh_postgresql() as url, closing(Proxy("127.0.0.1", urlsplit(url).port or 5432)) as proxy:
+        through = urlsplit(url)._replace(netloc=f"{urlsplit(url).username}@127.0.0.1:{proxy.port}").geturl()
+        settings = {"stores": {"url": through, "patience": patience}}
+        with running_host(
+            ["a"], distributions=[plugin_distribution("a", plugin)], settings=settings, now=MORNING
+        ) as host:
+            host.advance(1)
+            wait_until(lambda: len(runs.due) == 1)
+            yield host, proxy
+
+
+def test_a_job_waits_for_a_database_that_was_just_lost(tmp_path: Path) -> None:
+    """A job that is due while the server restarts runs as soon as it is back, as requests do."""
+    runs = Runs()
+    with job_on_a_proxy(tmp_path, 30, runs) as (host, proxy):
+        proxy.every = 5  # of the next connections, the others are refused
+        proxy.drop()
+        host.advance(1)
+        wait_until(lambda: len(runs.due) == 2 or job(host).failures)
+        assert job(host).failures == 0
+
+
+def test_a_job_without_its_database_fails(tmp_path: Path) -> None:
+    """The error says that the database can't be reached, and names no line of a library."""
+    with job_on_a_proxy(tmp_path, 0.5, Runs()) as (host, proxy):
+        proxy.cut()
+        host.advance(1)
+        wait_until(lambda: job(host).failures)
+        assert job(host).error.startswith("Unreached: store kept: connection to server")
