@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +46,7 @@ class Greeting:
         instances.append(id(self))
         context.add_query("size", lambda: {"size": len(instances)})
         context.add_query("prefix", lambda: {"prefix": self.prefix})
+        context.add_query("broken", lambda: {"broken": instances[99]})
         context.add_query("guarded", lambda: {"guarded": context.authenticator is not None})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
@@ -189,6 +191,18 @@ def test_a_refused_reload_leaves_the_queries_of_an_unchanged_plugin() -> None:
         distributions[1:] = [plugin_distribution("guard", Guard), plugin_distribution("other", object(), version="1.1")]
         assert not host.host.reload().swapped
         assert host.host.view.answer_query("greeting", "guarded") == {"guarded": False}
+
+
+def test_the_log_has_the_traceback_of_a_query_that_raises() -> None:
+    """The command gets the error in a word; the line names plugin and query, so its author can mend it."""
+    stream = io.StringIO()
+    logger = make_logger(LogSettings(format="json"), stream)
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)], logger=logger) as host:
+        with pytest.raises(IndexError):
+            host.host.view.answer_query("greeting", "broken")
+        line = json.loads(stream.getvalue().splitlines()[-1])
+    assert (line["event"], line["plugin"], line["query"]) == ("query failed", "greeting", "broken")
+    assert __file__ in line["exception"]
 
 
 def test_a_subscriber_that_raises_stops_nobody() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,16 @@ def test_decimals_and_times_can_be_stored(store: OpenStore[Session]) -> None:
     store.run(Session.insert, "INSERT INTO products (sku, price, stock) VALUES (?, ?, 1)", "a", Decimal("0.1"))
     (price, found) = store.read(Session.row, "SELECT price, CAST(? AS VARCHAR(40)) FROM products", moment) or ()
     assert (Decimal(str(price)).normalize(), datetime.fromisoformat(found)) == (Decimal("0.1"), moment)
+
+
+def test_times_of_different_zones_are_compared_as_moments(store: OpenStore[Session]) -> None:
+    """13:30 in Berlin comes before 12:00 in UTC and equals 11:30 there, also where times are text."""
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    earlier = datetime(2026, 7, 1, 13, 30, tzinfo=timezone(timedelta(hours=2)))
+    values = (earlier, noon, earlier, noon - timedelta(minutes=30))
+    assert store.read(Session.row, "SELECT ? < ?, ? = ?", *values) == (True, True)
+    first = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))  # in UTC, the year before
+    assert store.read(Session.row, "SELECT ? < ?", first, noon) == (True,)
 
 
 def test_concurrent_single_statements_are_each_stored_or_refused(

@@ -289,7 +289,11 @@ class LiveView:
         if handler is None:
             message = f"no plugin {plugin} with the query {name} is active"
             raise LookupError(message)
-        return handler()
+        try:
+            return handler()
+        except Exception as error:
+            self._host.logger.error("query failed", plugin=plugin, query=name, exc_info=error)
+            raise
 
 
 def _view(record: PluginRecord) -> PluginView:

@@ -34,6 +34,7 @@ is_integer: Final = re.compile(r"-?[0-9]+").fullmatch
 is_number: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][+-]?[0-9]{1,3})?").fullmatch
 _BOOLEANS: Final = {"true": True, "on": True, "false": False}
 _MAX_SIZE_KEYWORD: Final = "x-max-size"
+_MEDIA_TYPES_KEYWORD: Final = "x-media-types"
 
 
 class Upload:
@@ -97,7 +98,11 @@ class File(Rule):
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of a file."""
         schema: dict[str, Any] = {"type": "string", "format": "binary"}
-        return schema if self.max_size is None else schema | {_MAX_SIZE_KEYWORD: self.max_size}
+        if self.max_size is not None:
+            schema[_MAX_SIZE_KEYWORD] = self.max_size
+        if self.media_types:
+            schema[_MEDIA_TYPES_KEYWORD] = list(self.media_types)
+        return schema
 
 
 def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:

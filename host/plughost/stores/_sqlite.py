@@ -8,7 +8,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
@@ -266,7 +266,12 @@ def _convert(values: tuple[object, ...]) -> tuple[Any, ...]:
 def _convert_value(value: object) -> Any:
     if isinstance(value, Decimal):
         return format(value, "f")
-    return value.isoformat(" ", "microseconds") if isinstance(value, datetime) else value
+    if isinstance(value, datetime):
+        if value.tzinfo is not None:
+            with suppress(OverflowError):  # on the first or last day of all
+                value = value.astimezone(UTC)  # text of one zone sorts and compares as moments do
+        return value.isoformat(" ", "microseconds")
+    return value
 
 
 class SQLiteAdminSession(BaseAdminSession, SQLiteSession):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
 from openapi_spec_validator import validate
+from pydantic import BaseModel
+
+import plughost_openapi.plugin
+from plughost import Operation, Response, Route, RouteGroup, hookimpl
+from plughost.http import File, Upload
+from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
-    from plughost.testing import RunningHost
+    import falcon
 
 Description = dict[str, Any]
 
@@ -153,3 +159,49 @@ def test_deprecations_are_described(library: Description) -> None:
     future = {"Deprecation", "Sunset", "Link"}
     assert all(future <= _response(library, put, int(status))["headers"].keys() for status in put["responses"])
     assert not any(future & _response(library, get, int(status))["headers"].keys() for status in get["responses"])
+
+
+class Entry(BaseModel):
+    """A form with files."""
+
+    picture: Annotated[Upload, File(media_types=("image/png", "image/jpeg"))]
+    more: list[Annotated[Upload, File(max_size=9, media_types=("text/plain",))]] = []
+    other: Upload | None = None
+
+
+class Uploads:
+    """Takes a form, or a body that it reads itself."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Nobody calls it."""
+
+    def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Nobody calls it."""
+
+    @hookimpl
+    def register_routes(self) -> list[RouteGroup]:
+        """Mount both."""
+        done = {204: Response(description="Done.")}
+        operations = {
+            "POST": Operation(summary="Fill in", request=Entry, consumes=("multipart/form-data",), responses=done),
+            "PUT": Operation(summary="Upload", consumes=("video/mp4",), produces=(), responses=done),
+        }
+        return [RouteGroup(prefix="/uploads", routes=(Route("", self, operations),))]
+
+
+def test_uploads_are_described() -> None:
+    """A body that the resource reads itself is described by its media types, as is each file of a form."""
+    plugins = [plugin_distribution("openapi", plughost_openapi.plugin), plugin_distribution("uploads", Uploads())]
+    with running_host(distributions=plugins, strict=True) as host, host.client() as client:
+        description: Description = client.get("/q/openapi?format=json").json()
+    validate(description)
+    post, put = (description["paths"]["/uploads"][method] for method in ("post", "put"))
+    assert post["requestBody"]["content"]["multipart/form-data"]["encoding"] == {
+        "picture": {"contentType": "image/png, image/jpeg"},
+        "more": {"contentType": "text/plain"},
+    }
+    assert put["requestBody"] == {
+        "required": True,
+        "content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}},
+    }
+    assert "415" in put["responses"]

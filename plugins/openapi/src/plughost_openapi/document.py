@@ -141,7 +141,7 @@ class _GroupWriter:
             written["deprecated"] = True
         if sunset:
             written["x-sunset"] = sunset.isoformat()
-        if operation.request is not None:
+        if _reads_body(operation):
             written["requestBody"] = self._request_body(operation)
         written["responses"] = dict(self._responses(path, method, operation))
         if operation.security:
@@ -162,13 +162,18 @@ class _GroupWriter:
         yield self._components.request_id()
 
     def _request_body(self, operation: Operation) -> Object:
-        media: Object = {"schema": self._schemas.of(operation.request, "validation")}
+        schema = _BYTES if operation.request is None else self._schemas.of(operation.request, "validation")
+        media: Object = {"schema": schema}
         if operation.examples:
             media["examples"] = {
                 re.sub(r"[^A-Za-z0-9._-]+", "-", name): {"summary": name, "value": value}
                 for name, value in operation.examples.items()
             }
-        return {"required": True, "content": dict.fromkeys(operation.consumes or ("application/json",), media)}
+        content = dict.fromkeys(operation.consumes or ("application/json",), media)
+        encoding = _encoding(schema, self._schemas.components)
+        if _MULTIPART in content and encoding:
+            content[_MULTIPART] = {**media, "encoding": encoding}
+        return {"required": True, "content": content}
 
     def _responses(self, path: str, method: str, operation: Operation) -> Iterator[tuple[str, Object]]:
         common = self._common_headers(operation)
@@ -182,7 +187,7 @@ class _GroupWriter:
 
     def _host_errors(self, path: str, method: str, operation: Operation) -> set[int]:
         """Return the statuses of the errors that the host can return for an operation."""
-        body, idempotent = operation.request is not None, operation.idempotent
+        body, idempotent = _reads_body(operation), operation.idempotent
         successes = [answer for status, answer in operation.responses.items() if 200 <= status < 300]
         has_body = not successes or any(answer.model is not None or answer.schema is not None for answer in successes)
         possible = {
@@ -248,6 +253,23 @@ class _GroupWriter:
         return {"schema": schema} if example is None else {"schema": schema, "example": example}
 
 
+def _reads_body(operation: Operation) -> bool:
+    return operation.request is not None or bool(operation.consumes)
+
+
+def _encoding(schema: Object, components: Mapping[str, Object]) -> Object:
+    """Return the Encoding Objects of a form's files whose rule names media types."""
+    model = components.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    return {
+        name: {"contentType": ", ".join(each["x-media-types"])}
+        for name, field in model.get("properties", {}).items()
+        for each in (field, field.get("items", {}), *field.get("anyOf", ()))
+        if "x-media-types" in each
+    }
+
+
+_MULTIPART: Final = "multipart/form-data"
+_BYTES: Final = {"type": "string", "format": "binary"}  # a body that the resource reads itself
 _RATE_LIMIT: Final[Mapping[str, str]] = {
     "RateLimit": "Remaining requests of each limit, and seconds until its window ends.",
     "RateLimit-Policy": "The quota of each limit, and the seconds of its window.",
