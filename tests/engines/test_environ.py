@@ -34,6 +34,15 @@ def test_the_environ_names_the_request(serve: Serve, lane: Lane, environ_app: WS
     assert seen["SERVER_PROTOCOL"] == ("HTTP/2" if lane.http2 else "HTTP/1.1")
 
 
+def test_a_method_keeps_its_case(
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange
+) -> None:
+    """`post` is not `POST` (RFC 9110, 9.1): no resource has it, and the application says so."""
+    with serve(environ_app, http1_lane).connect() as connection:
+        _, body = exchange(connection, b"post / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}")
+    assert json.loads(body)["REQUEST_METHOD"] == "post"
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 def test_the_engine_conforms_to_pep_3333(serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str) -> None:
     """The standard library's validator has no objections."""

@@ -149,6 +149,14 @@ def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) 
     assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
 
 
+def test_a_refused_head_has_no_body(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """It has only the headers of the refusal; over HTTP/2, a body would make the response malformed."""
+    client = serve(gate, lane).client()
+    answer = client.head("/?" + "x" * 8192)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (414, "application/problem+json")
+    assert answer.content == b""
+
+
 def test_an_address_is_scanned_only_once(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange) -> None:
     """Its content doesn't matter: nobody else is answered meanwhile."""
     served = serve(gate, http1_lane)

@@ -378,4 +378,5 @@ def send_error(proto: HTTPProtocol, environ: dict[str, Any], status: int, *, clo
     if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
         raw.append(_CLOSE)
     proto.send({"type": "http.response.start", "status": status, "headers": raw})
-    proto.send({"type": "http.response.body", "body": body})
+    # Over HTTP/2, granian would send the body of a HEAD, which makes the response malformed (RFC 9113, 8.1.1).
+    proto.send({"type": "http.response.body", "body": b"" if environ["REQUEST_METHOD"] == "HEAD" else body})

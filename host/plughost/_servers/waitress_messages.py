@@ -39,6 +39,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
     oversized = False  # whether the body was over the limit; then the request is complete, without a body
     completed_at: float | None = None  # by `time.perf_counter()`, if the application is timed
+    command: str
     completed: bool
     path = ""
     error: Any
@@ -94,7 +95,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             raise ParsingError("folded header line, or white space after the request line, which waitress would drop")
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
-        super().parse_header(header_plus)
+        method, space, rest = header_plus.partition(b" ")
+        super().parse_header(method.upper() + space + rest)  # waitress would refuse another one as malformed
+        self.command = method.decode("latin-1")
         if self.chunked:
             self.body_rcv = StrictChunkedReceiver(self.body_rcv.getbuf())
         if self.error is None and header_plus.count(b"\r\n") > 1:  # waitress parses a line of its own for some errors
@@ -187,8 +190,9 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
     resumable_body: ResumableBody | None = None  # unless the body is a list
 
     def get_environment(self) -> dict[str, Any]:
-        """Return the environ, with the path as it was sent: waitress joins leading slashes."""
+        """Return the environ, with method and path as they were sent: waitress joins leading slashes."""
         environ: dict[str, Any] = super().get_environment()
+        environ["REQUEST_METHOD"] = self.request.command
         environ["PATH_INFO"] = self.request.path
         environ[TASK] = self
         if self.request.completed_at is not None:
