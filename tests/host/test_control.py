@@ -116,6 +116,18 @@ def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
     assert is_running(listening)
 
 
+def test_a_successor_claims_another_data_folder_itself(tmp_path: Path) -> None:
+    """If `data_dir` has changed, the inherited lock is of another folder; on the same one, it is enough."""
+    old, same, other = (Control(tmp_path / name, COMMANDS) for name in ("old", "old", "new"))
+    old.claim()
+    same.claim(os.dup(old.lock))
+    other.claim(os.dup(old.lock))
+    with pytest.raises(AlreadyRunning):
+        Control(tmp_path / "new", COMMANDS).claim()
+    for each in (old, same, other):
+        each.stop()
+
+
 def test_a_killed_hosts_files_are_replaced(folder: Path) -> None:
     """A stale socket and a stale lock file prevent no start, and don't look like a running host."""
     folder.mkdir()

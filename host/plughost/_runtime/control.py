@@ -61,21 +61,22 @@ class Control:
         """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock.
+        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock, if the folder is the same.
 
         Raises:
             AlreadyRunning: Another host has the lock.
             OSError: The folder can't be made or written.
         """
-        if inherited is not None:
-            self.lock = inherited
-            return
         try:
             make_folder(self._data_dir)
             self.lock = os.open(self._data_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             message = f"The data folder {self._data_dir} can't be used: {error.strerror}; set another data_dir."
             raise type(error)(message) from error
+        if inherited is not None:
+            if os.path.sameopenfile(inherited, self.lock):
+                inherited, self.lock = self.lock, inherited
+            os.close(inherited)  # of another data folder, if the setting has changed
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
