@@ -182,7 +182,7 @@ def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, mo
     """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
     successors: list[subprocess.Popen[bytes]] = []
 
-    def spawn(_: object) -> subprocess.Popen[bytes]:
+    def spawn(*_: object) -> subprocess.Popen[bytes]:
         successors.append(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]))
         restarting.cancel()
         return successors[0]

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,7 @@ class Restart:
         self._control = control
         self._can_restart = can_restart
         self._stop = stop
+        self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
         self._successor: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False
@@ -110,7 +112,7 @@ class Restart:
                     *self._sockets.inheritable(),
                 ]
                 try:
-                    self._successor = _spawn(descriptors)
+                    self._successor = _spawn(descriptors, self._folder)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
                 if self._is_cancelled:  # `cancel` may not have seen the successor
@@ -174,12 +176,13 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _spawn(descriptors: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
+def _spawn(descriptors: list[tuple[str, int]], folder: Path) -> subprocess.Popen[bytes]:
     names = ":".join(name for name, _ in descriptors)
     numbers = [descriptor for _, descriptor in descriptors]
     own_command = [sys.executable, *sys.orig_argv[1:]]
     return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
         [sys.executable, "-I", "-S", "-c", _EXEC_SCRIPT, ",".join(map(str, numbers)), names, *own_command],
         pass_fds=numbers,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
     )
