@@ -17,6 +17,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from plughost._api.errors import CommandError, NotRunning
+from plughost._runtime.control import reload_running
+
 if TYPE_CHECKING:
     from plughost._runtime.control import Control
     from plughost._runtime.sockets import Sockets
@@ -48,12 +51,19 @@ class Restart:
     """Replaces this process by a successor that runs the same command."""
 
     def __init__(
-        self, sockets: Sockets, control: Control, *, can_restart: Callable[[], bool], stop: Callable[[], None]
+        self,
+        sockets: Sockets,
+        control: Control,
+        *,
+        can_restart: Callable[[], bool],
+        last_reload: Callable[[], object],
+        stop: Callable[[], None],
     ) -> None:
         """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does."""
         self._sockets = sockets
         self._control = control
         self._can_restart = can_restart
+        self._last_reload = last_reload
         self._stop = stop
         self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
@@ -75,7 +85,7 @@ class Restart:
                 return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
-            started = monotonic()
+            started, last_reload = monotonic(), self._last_reload()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
             if self._is_cancelled:  # the successor ends, even if it came to serve
@@ -83,6 +93,9 @@ class Restart:
             if result["ok"]:
                 self.done = True
                 notify(f"MAINPID={result['pid']}")
+                if self._last_reload() is not last_reload:  # the successor may have loaded what was there before
+                    with suppress(NotRunning, CommandError):
+                        reload_running(self._control.data_dir)
                 self._stop()
             else:
                 self._sockets.take_ownership()
