@@ -116,6 +116,18 @@ def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
     assert is_running(listening)
 
 
+def test_a_successor_claims_another_data_folder_itself(tmp_path: Path) -> None:
+    """If `data_dir` has changed, the inherited lock is of another folder; on the same one, it is enough."""
+    old, same, other = (Control(tmp_path / name, COMMANDS) for name in ("old", "old", "new"))
+    old.claim()
+    same.claim(os.dup(old.lock))
+    other.claim(os.dup(old.lock))
+    with pytest.raises(AlreadyRunning):
+        Control(tmp_path / "new", COMMANDS).claim()
+    for each in (old, same, other):
+        each.stop()
+
+
 def test_a_killed_hosts_files_are_replaced(folder: Path) -> None:
     """A stale socket and a stale lock file prevent no start, and don't look like a running host."""
     folder.mkdir()
@@ -170,13 +182,15 @@ def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, mo
     """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
     successors: list[subprocess.Popen[bytes]] = []
 
-    def spawn(_: object) -> subprocess.Popen[bytes]:
+    def spawn(*_: object) -> subprocess.Popen[bytes]:
         successors.append(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]))
         restarting.cancel()
         return successors[0]
 
     monkeypatch.setattr(restart, "_spawn", spawn)
     control = Control(tmp_path, COMMANDS)
-    restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, stop=control.stop)
+    restarting = restart.Restart(
+        Sockets(), control, can_restart=lambda: True, last_reload=lambda: None, stop=control.stop
+    )
     assert restarting()["reason"] == "the host is stopping"
     assert successors[0].wait() == -signal.SIGTERM

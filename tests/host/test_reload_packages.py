@@ -74,6 +74,21 @@ def test_a_plugin_with_unreadable_entry_points_is_not_removed(folder: Path) -> N
         assert "reloaded_base-1.0.dist-info is damaged: entry_points.txt can't be read: Is a" in report.problems[0]
 
 
+def test_a_removed_part_of_a_namespace_package_leaves_the_others(folder: Path) -> None:
+    """A plugin in the same namespace package still finds its own modules by their full names."""
+    for name in ("left", "right"):
+        source = speaker_source("1", f"/{name}").replace('"word": WORD', f'"word": package().{name}.words.WORD')
+        lazy = f"def package():\n    import reloaded_parts.{name}.words\n    return reloaded_parts\n{source}"
+        files = {f"reloaded_parts/{name}/plugin.py": lazy, f"reloaded_parts/{name}/words.py": f"WORD = {name!r}"}
+        entry = plugin_entry(name, f"reloaded_parts.{name}.plugin")
+        write_package(folder, f"reloaded-{name}", files, entry_points=entry)
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        assert client.get("/left").json()["word"] == "left"
+        remove_package(folder, "reloaded-left")
+        assert host.host.reload().removed == ("left",)
+        assert client.get("/right").json() == {"word": "right", "count": 1}
+
+
 def test_an_upgrade_may_rename_its_plugin(folder: Path) -> None:
     """The old name is removed, and the new one added, in one reload."""
     install(folder, "base", "'one'", "1.0")

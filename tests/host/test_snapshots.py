@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +15,7 @@ import pytest
 from tests.host.packages import write_package
 
 from plughost._plugins.environment import Environment
+from plughost._plugins.snapshots import unload
 
 if TYPE_CHECKING:
     from plughost._plugins.snapshots import Snapshot
@@ -183,3 +186,16 @@ def test_a_namespace_package_of_a_project_is_its_own(editable: tuple[Path, Path]
     module = ModuleType("space")
     module.__path__ = [str(project / "src" / "space")]
     assert snapshot_of(site).owns(module)
+
+
+def test_restored_modules_are_found_in_a_shared_namespace_package(folder: Path) -> None:
+    """A namespace package stays while others have modules in it, so its attributes are restored, too."""
+    write_package(folder, "left", {"restored_space/left.py": ""})
+    (folder / "restored_space" / "right.py").touch()
+    before, _ = (importlib.import_module(f"restored_space.{name}") for name in ("left", "right"))
+    space = sys.modules["restored_space"]
+    restore = unload([snapshot_of(folder)])
+    assert importlib.import_module("restored_space.left") is not before
+    restore()
+    assert sys.modules["restored_space"] is space
+    assert space.left is before

@@ -204,6 +204,16 @@ def test_a_restart_applies_changes_that_a_reload_cannot(sandbox: Sandbox) -> Non
             httpx.get(first, trust_env=False)
 
 
+def test_a_plugin_may_change_the_current_folder(sandbox: Sandbox) -> None:
+    """A reload and a restart read the settings in the folder that the host was started in."""
+    source = "import os, plughost\nos.chdir('/')\n@plughost.hookimpl\ndef register_checks(context): return []"
+    sandbox.put(build_wheel(sandbox.wheels, "plughost-a", "1.0", {"a.py": source}, plugins={"wanderer": "a"}))
+    with sandbox.serving() as host:
+        sandbox.run("disable", "greeter")
+        host.restart()
+        assert {each["name"]: each["state"] for each in host.status()["plugins"]}["greeter"] == "disabled"
+
+
 def test_a_restart_names_plugins_that_no_longer_serve(sandbox: Sandbox) -> None:
     """The new process serves without them, and the command says why."""
     with sandbox.serving() as host:

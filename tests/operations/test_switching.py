@@ -6,14 +6,31 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.waiting import wait_until
 
 from plughost._api.errors import CommandError
 from plughost._settings.editing import with_value
 
-from .wheels import speaker_wheel
+from .wheels import build_wheel, speaker_wheel
 
 if TYPE_CHECKING:
     from .environments import Sandbox
+
+_SLOW = """
+import threading
+from pathlib import Path
+
+import plughost
+
+while Path("gate").exists():
+    Path("importing").touch()
+    threading.Event().wait(0.01)
+
+
+@plughost.hookimpl
+def register_checks(context):
+    return []
+"""
 
 
 def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
@@ -32,6 +49,20 @@ def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
         assert sandbox.json("enable", "greeter")["reload"]["added"] == ["greeter"]
         assert host.get("/greeter").json()["word"] == "hello"
         assert host.get("/other").json()["count"] == 2
+
+
+def test_a_change_during_a_restart_holds_in_the_next_process(sandbox: Sandbox) -> None:
+    """The next process had read the settings before, and reloads as the running one did."""
+    slow = build_wheel(sandbox.wheels, "plughost-slow", "1.0", {"slow.py": _SLOW}, plugins={"slow": "slow"})
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"), slow)
+    with sandbox.serving() as host, ThreadPoolExecutor() as pool:
+        (sandbox.folder / "gate").touch()
+        restarting = pool.submit(host.restart)
+        wait_until((sandbox.folder / "importing").exists)
+        sandbox.run("disable", "greeter")
+        (sandbox.folder / "gate").unlink()
+        restarting.result()
+        assert {each["name"]: each["state"] for each in host.status()["plugins"]}["greeter"] == "disabled"
 
 
 def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:

@@ -82,7 +82,13 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         "audit": host.audit.write_command_event,
     }
     control = Control(settings.data_dir, commands)
-    restart = Restart(sockets, control, can_restart=lambda: host.phase is Phase.SERVING, stop=host.request_stop)
+    restart = Restart(
+        sockets,
+        control,
+        can_restart=lambda: host.phase is Phase.SERVING,
+        last_reload=lambda: host.last_reload,
+        stop=host.request_stop,
+    )
     commands["restart"] = restart
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -96,10 +96,13 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
     """Remove the modules of some distributions from `sys.modules`, so that they are imported afresh.
 
     Requests in flight and the running generation go on with the old modules. The function returned puts them back, in
-    place of those imported since.
+    place of those imported since. A namespace package stays while it has modules of other distributions.
     """
-    modules = list(sys.modules.items())
-    found = {name: module for name, module in modules if any(each.owns(module) for each in owners)}
+    modules = sys.modules.copy()
+    found = {name: module for name, module in modules.items() if any(each.owns(module) for each in owners)}
+    others = modules.keys() - found.keys()
+    namespaces = [name for name, module in found.items() if getattr(module, "__file__", None) is None]
+    shared = {name: found.pop(name) for name in namespaces if any(each.startswith(f"{name}.") for each in others)}
     for name, module in found.items():
         del sys.modules[name]
         if bytecode := getattr(module, "__cached__", None):
@@ -109,6 +112,10 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
     def restore() -> None:
         unload(owners)
         sys.modules.update(found)
+        for name, module in found.items():
+            namespace, _, child = name.rpartition(".")
+            if namespace in shared:
+                setattr(shared[namespace], child, module)
 
     return restore
 

@@ -51,7 +51,7 @@ class Control:
 
         A function with the parameter `by` gets the name of the system user who sent the command.
         """
-        self._data_dir = data_dir
+        self.data_dir = data_dir
         self._path = socket_path(data_dir)
         self._commands = commands
         self._server: _Server | None = None
@@ -61,35 +61,36 @@ class Control:
         """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock.
+        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock, if the folder is the same.
 
         Raises:
             AlreadyRunning: Another host has the lock.
             OSError: The folder can't be made or written.
         """
-        if inherited is not None:
-            self.lock = inherited
-            return
         try:
-            make_folder(self._data_dir)
-            self.lock = os.open(self._data_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            make_folder(self.data_dir)
+            self.lock = os.open(self.data_dir / "host.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            message = f"The data folder {self._data_dir} can't be used: {error.strerror}; set another data_dir."
+            message = f"The data folder {self.data_dir} can't be used: {error.strerror}; set another data_dir."
             raise type(error)(message) from error
+        if inherited is not None:
+            if os.path.sameopenfile(inherited, self.lock):
+                inherited, self.lock = self.lock, inherited
+            os.close(inherited)  # of another data folder, if the setting has changed
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self.lock)
             self.lock = -1
             raise AlreadyRunning(
-                f"Another host runs on the data folder {self._data_dir} (see plughost status): "
+                f"Another host runs on the data folder {self.data_dir} (see plughost status): "
                 "stop it first, or set another data_dir."
             ) from None
 
     def listen(self) -> None:
         """Listen in place of the previous listener. Commands wait for `start`."""
         make_folder(self._path.parent)
-        _require_own_folder(self._path, self._data_dir)
+        _require_own_folder(self._path, self.data_dir)
         new_path = self._path.with_suffix(".new")
         new_path.unlink(missing_ok=True)
         self._server = _Server(str(new_path), _Handler)

@@ -13,8 +13,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
+
+from plughost._api.errors import CommandError, NotRunning
+from plughost._runtime.control import reload_running
 
 if TYPE_CHECKING:
     from plughost._runtime.control import Control
@@ -47,13 +51,21 @@ class Restart:
     """Replaces this process by a successor that runs the same command."""
 
     def __init__(
-        self, sockets: Sockets, control: Control, *, can_restart: Callable[[], bool], stop: Callable[[], None]
+        self,
+        sockets: Sockets,
+        control: Control,
+        *,
+        can_restart: Callable[[], bool],
+        last_reload: Callable[[], object],
+        stop: Callable[[], None],
     ) -> None:
         """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does."""
         self._sockets = sockets
         self._control = control
         self._can_restart = can_restart
+        self._last_reload = last_reload
         self._stop = stop
+        self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
         self._successor: subprocess.Popen[bytes] | None = None
         self._is_cancelled = False
@@ -73,7 +85,7 @@ class Restart:
                 return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
-            started = monotonic()
+            started, last_reload = monotonic(), self._last_reload()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
             if self._is_cancelled:  # the successor ends, even if it came to serve
@@ -81,6 +93,9 @@ class Restart:
             if result["ok"]:
                 self.done = True
                 notify(f"MAINPID={result['pid']}")
+                if self._last_reload() is not last_reload:  # the successor may have loaded what was there before
+                    with suppress(NotRunning, CommandError):
+                        reload_running(self._control.data_dir)
                 self._stop()
             else:
                 self._sockets.take_ownership()
@@ -110,7 +125,7 @@ class Restart:
                     *self._sockets.inheritable(),
                 ]
                 try:
-                    self._successor = _spawn(descriptors)
+                    self._successor = _spawn(descriptors, self._folder)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
                 if self._is_cancelled:  # `cancel` may not have seen the successor
@@ -174,12 +189,13 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _spawn(descriptors: list[tuple[str, int]]) -> subprocess.Popen[bytes]:
+def _spawn(descriptors: list[tuple[str, int]], folder: Path) -> subprocess.Popen[bytes]:
     names = ":".join(name for name, _ in descriptors)
     numbers = [descriptor for _, descriptor in descriptors]
     own_command = [sys.executable, *sys.orig_argv[1:]]
     return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
         [sys.executable, "-I", "-S", "-c", _EXEC_SCRIPT, ",".join(map(str, numbers)), names, *own_command],
         pass_fds=numbers,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
     )

@@ -215,9 +215,9 @@ def read_settings(
         base: The folder that relative paths start from. By default the file's folder, else the current one.
     """
     environment = dict(os.environ) if environment is None else environment
-    file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"))
+    file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"), base or Path.cwd())
     if base is None:
-        base = file.absolute().parent if file is not None else Path.cwd()
+        base = file.parent if file is not None else Path.cwd()
     return _build_settings(raw, file, environment, base)
 
 
@@ -238,11 +238,14 @@ def default_settings() -> Settings:
     return _build_settings({}, None, {}, Path.cwd())
 
 
-def _read_file(config: Path | None, variable: str | None) -> tuple[Path | None, dict[str, Any]]:
-    """Return the settings file, if there is one, and its content. Opening it is the check that it exists."""
+def _read_file(config: Path | None, variable: str | None, folder: Path) -> tuple[Path | None, dict[str, Any]]:
+    """Return the settings file, if there is one, and its content. Opening it is the check that it exists.
+
+    The path returned is absolute: a plugin may change the current folder.
+    """
     file = config or Path(variable or DEFAULT_FILE)
     try:
-        return file, _parse_toml(file.read_text(encoding="utf-8-sig"), file)
+        return folder / file, _parse_toml((folder / file).read_text(encoding="utf-8-sig"), file)
     except FileNotFoundError:
         if config is not None:
             problem = f"{file}: there is no such file; create it, even empty, or leave --config out"

@@ -6,7 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,6 +94,12 @@ def test_prices_are_exact(catalog: Catalog, price: str, shown: str) -> None:
         assert product is not None
         assert product.price == Decimal(price)
         assert str(product.price) == shown
+
+
+def test_prices_are_exact_in_any_decimal_context(catalog: Catalog) -> None:
+    """Another plugin may have set a low precision in the thread of the request."""
+    with localcontext(prec=2):
+        assert catalog.create(draft("a", price="12345.6700")).price == Decimal("12345.67")
 
 
 @pytest.mark.parametrize("stock", [0, 1, 2**31, 2**53 + 1, 2**63 - 1])
