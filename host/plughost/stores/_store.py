@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
@@ -26,10 +26,9 @@ from plughost.stores._errors import (
     Unreached,
     translate,
 )
-from plughost.stores._gate import Gate
 from plughost.stores._migrations import Migration, MigrationTarget
-from plughost.stores._opening import StoreHandle, try_opening
-from plughost.stores._pool import current_operation
+from plughost.stores._opening import StoreHandle
+from plughost.stores._pool import Gate, current_operation
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -67,6 +66,7 @@ class OpenStore(Generic[E]):
         declared: The declaration.
         plugin: The plugin that declared it.
         database: Its database.
+        target: The same for migrating it.
         events: Where operations are published while somebody watches.
         claims: What only one of the hosts on the database does. None if no other host can use it.
     """
@@ -81,8 +81,8 @@ class OpenStore(Generic[E]):
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._uncommitted: StoreHandle | None = None
-        self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
-        self._availability = Availability(self._target, self._gate)
+        self.target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
+        self._availability = Availability(self.target, self._gate)
 
     @property
     def name(self) -> str:
@@ -123,10 +123,10 @@ class OpenStore(Generic[E]):
             "lock_wait_seconds": locks.seconds,
         }
 
-    @cached_property
+    @property
     def migrations(self) -> tuple[Migration, ...]:
-        """The migrations, read once: an upgrade in place replaces the files."""
-        return self._target.migrations
+        """The migrations that its code has."""
+        return self.target.migrations
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -144,7 +144,7 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.drain()
-            self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
+            self._uncommitted = StoreHandle(self.target, older=older, rehearse=True)
         finally:
             self._gate.end()
 
@@ -168,14 +168,6 @@ class OpenStore(Generic[E]):
         finally:
             self._gate.refusal = None
         return was_migrated
-
-    def try_migrations(self) -> tuple[str, ...]:
-        """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
-
-        Returns:
-            The files of migrations that were edited after they had been applied.
-        """
-        return try_opening(self._target)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
