@@ -12,7 +12,6 @@ import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._apps.streams import WrappedStream, bounded_parts, close_stream
 from plughost._logging import this_thread
 from plughost.http._request import (
     BEGINS,
@@ -24,6 +23,7 @@ from plughost.http._request import (
     has_checked_host,
     host_name,
 )
+from plughost.http._response import WrappedStream, bounded_parts, close_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

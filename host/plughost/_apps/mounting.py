@@ -22,8 +22,8 @@ from plughost.http._request import principal_of
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Operation, Principal, RouteGroup
-    from plughost.http._negotiation import Offers
     from plughost.http._request import Request
+    from plughost.http._response import Offers
 
 Authenticator = Callable[["Request"], "Principal | None"] | None
 Method = Callable[..., None]  # of a Falcon middleware

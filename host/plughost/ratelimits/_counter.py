@@ -13,8 +13,7 @@ from pydantic import AfterValidator
 from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost._settings.models import MEMORY, RateLimitSettings
-from plughost.ratelimits._memory import MemoryWindows
-from plughost.ratelimits._shared import SharedWindows, StorageUnavailable
+from plughost.ratelimits._windows import MemoryWindows, SharedWindows, StorageUnavailable
 
 if TYPE_CHECKING:
     import structlog

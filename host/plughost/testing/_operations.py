@@ -17,7 +17,7 @@ import httpx
 
 from plughost._plugins.discovery import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
-from plughost.http._json.body import DEFAULT_BODY_LIMIT
+from plughost.http._json.codec import DEFAULT_BODY_LIMIT
 from plughost.http._paging import text_of
 from plughost.testing._hosts import RunningHost, running_host
 
