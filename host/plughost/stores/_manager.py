@@ -11,7 +11,6 @@ from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Busy, Damaged, SetupError, StoreError, Unavailable
-from plughost.stores._opening import try_opening
 from plughost.stores._sessions import count, quote
 from plughost.stores._store import OpenStore
 
@@ -45,7 +44,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
         edited: Messages about migrations that were edited after they had been applied.
     """
 
-    _stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
+    stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
     failures: Mapping[str, SetupError] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
@@ -56,13 +55,13 @@ class Stores(Mapping[str, OpenStore[Any]]):
         return tuple(Check(name=f"store {name}", check=partial(check, store)) for name, store in self.items())
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
-        return self._stores[name]
+        return self.stores[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stores)
+        return iter(self.stores)
 
     def __len__(self) -> int:
-        return len(self._stores)
+        return len(self.stores)
 
     def open(self, previous: Stores | None = None) -> None:
         """Commit the migrations, and admit operations.
@@ -166,7 +165,7 @@ def try_stores(prepared: Stores) -> Stores:
     edited: list[str] = []
     for store in prepared.values():
         try:
-            files = try_opening(store.target)
+            files = store.try_migrations()
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:

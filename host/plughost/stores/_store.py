@@ -27,7 +27,7 @@ from plughost.stores._errors import (
     translate,
 )
 from plughost.stores._migrations import Migration, MigrationTarget
-from plughost.stores._opening import StoreHandle
+from plughost.stores._opening import StoreHandle, try_opening
 from plughost.stores._pool import Gate, current_operation
 from plughost.stores._sessions import Mode
 
@@ -66,7 +66,6 @@ class OpenStore(Generic[E]):
         declared: The declaration.
         plugin: The plugin that declared it.
         database: Its database.
-        target: The same for migrating it.
         events: Where operations are published while somebody watches.
         claims: What only one of the hosts on the database does. None if no other host can use it.
     """
@@ -81,8 +80,8 @@ class OpenStore(Generic[E]):
         self._patience = database.config.patience
         self._gate = Gate(self._label, self._patience)
         self._uncommitted: StoreHandle | None = None
-        self.target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
-        self._availability = Availability(self.target, self._gate)
+        self._target = MigrationTarget(declared, database, logger.bind(store=declared.name, plugin=plugin))
+        self._availability = Availability(self._target, self._gate)
 
     @property
     def name(self) -> str:
@@ -126,7 +125,7 @@ class OpenStore(Generic[E]):
     @property
     def migrations(self) -> tuple[Migration, ...]:
         """The migrations that its code has."""
-        return self.target.migrations
+        return self._target.migrations
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -144,7 +143,7 @@ class OpenStore(Generic[E]):
         self._gate.begin()
         try:
             self._gate.drain()
-            self._uncommitted = StoreHandle(self.target, older=older, rehearse=True)
+            self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
         finally:
             self._gate.end()
 
@@ -168,6 +167,14 @@ class OpenStore(Generic[E]):
         finally:
             self._gate.refusal = None
         return was_migrated
+
+    def try_migrations(self) -> tuple[str, ...]:
+        """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
+
+        Returns:
+            The files of migrations that were edited after they had been applied.
+        """
+        return try_opening(self._target)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
