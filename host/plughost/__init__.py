@@ -24,7 +24,7 @@ from plughost._api.declarations import (
     Store,
 )
 from plughost._api.errors import CertificateError, CommandError, NotRunning, PluginError
-from plughost._api.events import Event, Events
+from plughost._api.events import Event, Events, RequestKind, RequestRecord, Timings
 from plughost._api.hookspecs import hookimpl
 from plughost._api.host import (
     CertificateInfo,
@@ -39,7 +39,6 @@ from plughost._api.host import (
 )
 from plughost._api.jobs import Job, JobRun, JobView
 from plughost._api.metrics import Counter, Gauge, Histogram, Metrics, MetricView
-from plughost._api.observed import RequestKind, RequestRecord, Timings
 from plughost._api.reload_report import ReloadReport
 from plughost._files import locked_folder, tighten, write_private
 from plughost._plugins.discovery import InstalledPlugin

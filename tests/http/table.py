@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost.http import PLAIN_TEXT
-from plughost.http._json.body import read_body
+from plughost.http._json.codec import read_body
 from plughost.stores import Busy, Duplicate, StoreError, Unavailable
 
 if TYPE_CHECKING:

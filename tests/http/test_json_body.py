@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from plughost.http import Invalid, Request
-from plughost.http._json.body import DEFAULT_BODY_LIMIT, JSONHandler, read_body, read_json
-from plughost.http._json.codec import MalformedJSON
+from plughost.http._json.codec import DEFAULT_BODY_LIMIT, JSONHandler, MalformedJSON, read_body, read_json
 from plughost.http._json.fields import Number
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from plughost._apps.mounted import Versions
 from plughost.http import PLAIN_TEXT, PROBLEM_DETAILS, Invalid, Problem, Violation
-from plughost.http._negotiation import best_offer
+from plughost.http._response import best_offer
 from plughost.http._routing import MAX_ID, parse_id
 
 JSON, HAL = "application/json", "application/hal+json"

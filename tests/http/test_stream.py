@@ -16,7 +16,7 @@ from plughost._api.declarations import Operation, Route, RouteGroup
 from plughost._apps.application import build_app
 from plughost._apps.mounting import mount
 from plughost._logging import silent_logger
-from plughost.http._json.body import send_array
+from plughost.http._json.codec import send_array
 from plughost.stores import Unavailable
 from plughost.testing import plugin_distribution, running_host
 

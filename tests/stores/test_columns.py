@@ -12,7 +12,7 @@ from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, StoreError, Stores, StoresConfig, Unavailable, http_error
 from plughost.stores._errors import Damaged
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 
 if TYPE_CHECKING:
     from plughost import Store

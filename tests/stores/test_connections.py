@@ -24,7 +24,7 @@ from plughost.stores import (
     StoresConfig,
     Unavailable,
 )
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:

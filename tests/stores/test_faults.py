@@ -30,7 +30,7 @@ from plughost.stores import (
 )
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Damaged
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:

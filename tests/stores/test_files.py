@@ -32,7 +32,7 @@ from plughost.stores import (
     statistics,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 from plughost.stores._sqlite_files import SQLiteFile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.stores.disks import full, small_disk
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, Stores, StoresConfig, Unavailable
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 
 if TYPE_CHECKING:
     from plughost import Store

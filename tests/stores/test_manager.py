@@ -17,7 +17,7 @@ from tests.stores.operations import add, count, skus
 
 from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
 from plughost.stores._databases import database_for
-from plughost.stores._inspection import check, statistics
+from plughost.stores._manager import check, statistics
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -16,7 +16,7 @@ from tests.stores.operations import add, count, skus
 
 from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
 from plughost.stores._databases import database_for
-from plughost.stores._inspection import check
+from plughost.stores._manager import check
 
 if TYPE_CHECKING:
     from tests.stores.proxy import Proxy

@@ -28,7 +28,7 @@ from plughost.stores import (
     purge,
     try_stores,
 )
-from plughost.stores._inspection import check, statistics
+from plughost.stores._manager import check, statistics
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -26,7 +26,7 @@ from plughost.stores import (
     try_stores,
 )
 from plughost.stores._errors import Damaged
-from plughost.stores._inspection import check, statistics
+from plughost.stores._manager import check, statistics
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare

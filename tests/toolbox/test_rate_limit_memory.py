@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from plughost.ratelimits import Limit, RateLimits, network_of
-from plughost.ratelimits._memory import MemoryWindows
+from plughost.ratelimits._windows import MemoryWindows
 
 
 def test_hits_of_many_threads_are_counted_exactly() -> None:

@@ -99,7 +99,7 @@ def test_a_mandatory_counter_uses_memory_meanwhile(redis: PrivateRedis) -> None:
 
 def test_the_loss_and_return_of_redis_are_logged_once(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many attempts there are, the log has one warning, and one line when it is over."""
-    monkeypatch.setattr("plughost.ratelimits._shared.RETRY_DELAY", 0.0)
+    monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)
     log = LogCapture()
     logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
     limits = RateLimits(RateLimitSettings(storage=redis.url, timeout=0.2), logger)

@@ -38,7 +38,7 @@ def main(folder: Path) -> None:
     sys.addaudithook(record_access)
     from plughost._backups import backup, restore  # noqa: PLC0415 - after the hook
     from plughost.stores import browse, purge  # noqa: PLC0415 - after the hook
-    from plughost.stores._inspection import check, statistics  # noqa: PLC0415 - after the hook
+    from plughost.stores._manager import check, statistics  # noqa: PLC0415 - after the hook
     from plughost.testing import running_host  # noqa: PLC0415 - after the hook
 
     with running_host(["notes"], dev=False, settings={"data_dir": str(folder / "data"), "sites": HTTP}) as host:

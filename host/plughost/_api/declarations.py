@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
+    from plughost._api.events import RequestKind, RequestRecord
     from plughost._api.jobs import Job
-    from plughost._api.observed import RequestKind, RequestRecord
     from plughost.http._errors import ErrorFormat
     from plughost.stores._sessions import Session
 

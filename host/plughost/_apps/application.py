@@ -15,14 +15,11 @@ from plughost._api.idempotency import store_of
 from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, refuse_cross_site, site_middleware
 from plughost._apps.idempotency import Idempotency
 from plughost._apps.mounting import BEARER, SecurityCheck, common_fields, mount, require_role
-from plughost._apps.streams import close_stream
 from plughost._settings.models import AdminSite
 from plughost.http._errors import PROBLEM_DETAILS, Problem
-from plughost.http._fields import status_code
-from plughost.http._json.body import JSONHandler
-from plughost.http._negotiation import best_offer, not_acceptable
+from plughost.http._json.codec import JSONHandler
 from plughost.http._request import Request
-from plughost.http._response import Response
+from plughost.http._response import Response, best_offer, close_stream, not_acceptable, status_code
 from plughost.http._routing import RawPathRouter
 from plughost.stores._errors import StoreError, http_error
 

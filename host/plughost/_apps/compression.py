@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
-from plughost._apps.streams import WrappedStream, bounded_parts, stream_parts
 from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
+from plughost.http._response import WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
     from plughost._settings.models import CompressionSettings, Encoding

@@ -12,7 +12,6 @@ import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._apps.streams import WrappedStream, bounded_parts, close_stream
 from plughost._logging import this_thread
 from plughost.http._request import (
     BEGINS,
@@ -24,6 +23,7 @@ from plughost.http._request import (
     has_checked_host,
     host_name,
 )
+from plughost.http._response import WrappedStream, bounded_parts, close_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,19 +38,8 @@ _RETRY_SECONDS: Final = 1
 _BODILESS_STATUSES: Final = frozenset({100, 101, 204, 304})
 _CORS_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED_HEADERS: Final = (
-    "API-Version",
-    "ETag",
-    "Link",
-    "Location",
-    "RateLimit",
-    "RateLimit-Limit",
-    "RateLimit-Policy",
-    "RateLimit-Remaining",
-    "RateLimit-Reset",
-    "Retry-After",
-    "WWW-Authenticate",
-    "X-Request-ID",
-    "X-Total-Count",
+    "API-Version, ETag, Link, Location, RateLimit, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, "
+    "RateLimit-Reset, Retry-After, WWW-Authenticate, X-Request-ID, X-Total-Count"
 )
 
 
@@ -161,7 +150,7 @@ class CORS:
         self._origins = frozenset(settings.origins)
         self._credentials = settings.credentials
         self._max_age = str(settings.max_age)
-        self._exposed = ", ".join(dict.fromkeys((*_EXPOSED_HEADERS, *settings.expose)))
+        self._exposed = ", ".join(dict.fromkeys((*_EXPOSED_HEADERS.split(", "), *settings.expose)))
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
         """Answer a preflight of an allowed origin before authentication, since preflights have no credentials."""

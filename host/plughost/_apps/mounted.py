@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from plughost.http._errors import ErrorFormat
-    from plughost.http._negotiation import Offers
+    from plughost.http._response import Offers
 
 _version: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)", re.ASCII).fullmatch
 

@@ -22,8 +22,8 @@ from plughost.http._request import principal_of
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Operation, Principal, RouteGroup
-    from plughost.http._negotiation import Offers
     from plughost.http._request import Request
+    from plughost.http._response import Offers
 
 Authenticator = Callable[["Request"], "Principal | None"] | None
 Method = Callable[..., None]  # of a Falcon middleware
@@ -59,15 +59,8 @@ def mount(
 ) -> MountedGroup:
     """Compute what the request path needs of a plugin's route group, which must be valid.
 
-    Args:
-        plugin: The plugin's name.
-        group: The declaration.
-        body_limit: Largest request body in bytes for operations that declare no limit.
-        middleware: The plugin's own middleware.
-        vary: Header fields that all responses of the site vary by.
-        authenticator: Finds the principal of a request.
-        max_body_limit: Largest request body in bytes for all operations.
-        idempotency: The middleware of idempotent operations.
+    `middleware` is the plugin's own, and `idempotency` that of its idempotent operations. All responses `vary` by some
+    header fields. `body_limit`, in bytes, is for operations that declare none, and `max_body_limit` for all.
     """
     versions = Versions(group.versions) if group.versions else None
     components = [each.component for each in middleware]

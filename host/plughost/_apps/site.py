@@ -15,12 +15,11 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from plughost._apps.streams import close_stream, file_blocks
 from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
 from plughost.http._request import BEGINS, DEFAULT_PORTS, FAILED, OVERLOADED, TRUSTED, address_of, host_name
-from plughost.http._response import check_part
+from plughost.http._response import check_part, close_stream, file_blocks
 from plughost.http._routing import find_group, raw_path
 
 if TYPE_CHECKING:

@@ -31,9 +31,7 @@ from plughost._cli.options import (
 )
 from plughost._runtime.audit import CommandAudit
 from plughost._settings.errors import did_you_mean
-from plughost.stores import Stores, purge
-from plughost.stores._errors import SetupError, StoreError
-from plughost.stores._inspection import Statistics, statistics
+from plughost.stores import SetupError, Statistics, StoreError, Stores, purge, statistics
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -227,7 +225,7 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
             doubts.append(f"{entry.installed.label} does not serve: {entry.failure}")
         else:
             failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
-    return Stores(stores, failures, doubts)
+    return Stores(stores, failures, tuple(doubts))
 
 
 def _find_store(stores: Stores, name: str) -> OpenStore[Any]:

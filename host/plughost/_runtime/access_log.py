@@ -10,10 +10,10 @@ from contextvars import Context, copy_context
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.observed import code_of
-from plughost._apps.streams import WrappedStream, stream_parts
+from plughost._api.events import code_of
 from plughost._logging import LineWriter, format_timestamp
 from plughost.http._request import FAILED
+from plughost.http._response import WrappedStream, stream_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

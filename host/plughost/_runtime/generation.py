@@ -128,7 +128,7 @@ def empty_generation(settings: Settings) -> Generation:
         number=0,
         settings=settings,
         registry=Registry(()),
-        stores=Stores({}, {}),
+        stores=Stores(),
         rate_limits=RateLimits(),
         sites={},
         warnings=(),

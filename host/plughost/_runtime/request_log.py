@@ -7,7 +7,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.observed import RequestKind, RequestRecord, Timings, code_of
+from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._runtime.access_log import AccessLog
 from plughost._servers.base import RECEIVED
 from plughost.http._request import BEGINS

@@ -18,7 +18,7 @@ from plughost._servers.base import CutOffError, is_slow
 from plughost._servers.responses import FIELD_CACHE, HTTP2_WINDOW, SLICE, encode_field, engine_error, slices
 from plughost._servers.work import Job
 from plughost._waiting import Pause
-from plughost.http._fields import status_code
+from plughost.http._response import status_code
 
 if TYPE_CHECKING:
     from collections import defaultdict

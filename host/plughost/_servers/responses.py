@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from plughost.http._errors import PROBLEM_DETAILS, Problem
-from plughost.http._fields import check_name
+from plughost.http._response import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

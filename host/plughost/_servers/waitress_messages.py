@@ -21,7 +21,7 @@ from plughost._servers.base import RECEIVED, CutOffError
 from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error
 from plughost._servers.waitress_chunks import StrictChunkedReceiver
 from plughost._waiting import Pause
-from plughost.http._fields import check_name, status_code
+from plughost.http._response import check_name, status_code
 
 TASK: Final = "plughost.task"
 """Environ key of the request's task, until the application is called."""

@@ -28,13 +28,12 @@ from plughost.http._errors import (
 from plughost.http._events import EventChannel, ServerSentEvent, send_events
 from plughost.http._files import send_file
 from plughost.http._forms import File, Upload, read_form
-from plughost.http._json.body import read_body, read_json, send_array
-from plughost.http._json.codec import MalformedJSON, decode, encode
+from plughost.http._json.codec import MalformedJSON, decode, encode, read_body, read_json, send_array
 from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, absent
 from plughost.http._json.validation import validate
-from plughost.http._negotiation import preferred
 from plughost.http._paging import Page, Paging
 from plughost.http._request import Request, principal_of, secure_url
+from plughost.http._response import preferred
 from plughost.http._routing import MAX_ID, parse_id
 
 __all__ = [

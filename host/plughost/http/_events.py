@@ -181,10 +181,7 @@ class _Reader:
 
 
 def send_events(
-    resp: falcon.Response,
-    channel: EventChannel,
-    *,
-    missed: Callable[[], Iterable[ServerSentEvent]] = tuple,
+    resp: falcon.Response, channel: EventChannel, *, missed: Callable[[], Iterable[ServerSentEvent]] = tuple
 ) -> None:
     """Respond with the events of a channel, from now on until the client leaves or the drain begins.
 

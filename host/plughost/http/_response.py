@@ -1,16 +1,30 @@
-"""Falcon's response, which sets the header fields of every response at once."""
+"""Responses: their media type (RFC 9110, 12.5.1), status, header fields, and bodies, also streamed ones (PEP 3333)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.util import FileWrapper
 
 import falcon
+from falcon import mediatypes
 
-from plughost.http._fields import is_valid_header
 from plughost.http._json.codec import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+Offers = tuple[str, ...]
+
+_FIRST_FINAL: Final = 200  # the first code that isn't interim (RFC 9110, 15.2)
+_CACHE_SIZE: Final = 512
+_BLOCK_BYTES: Final = 64 * 1024
+_token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_value: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
+_valid_names: Final[set[str]] = set()
+_other_parameter = re.compile(r";(?!\s*q\s*=)[^;,]*")
+_range = re.compile(r"\s*(\*(/\*)?|[^\s/;*]+/[^\s/;]+)\s*(;\s*q\s*=\s*(0(\.\d*)?|\.\d+|1(\.0*)?)\s*)?").fullmatch
 
 
 class Response(falcon.Response):
@@ -84,3 +98,110 @@ def _merge_lists(one: str, other: str) -> str:
     for name in f"{one},{other}".split(","):
         names.setdefault(name.strip().lower(), name.strip())
     return ", ".join(names.values())
+
+
+@lru_cache(maxsize=256)
+def status_code(status: str) -> int:
+    """Return the code of a status such as `200 OK`. Raise `ValueError` if it is malformed, or interim such as 100."""
+    if not (isinstance(status, str) and status[:3].isdigit()) or "\n" in status or "\r" in status:
+        raise ValueError(f"a status must begin with three digits, and is one line: {status!r}")
+    code = int(status[:3])
+    if code < _FIRST_FINAL:
+        raise ValueError(f"a response ends with a status from {_FIRST_FINAL} on: {status!r}")
+    return code
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
+def check_name(name: str) -> None:
+    """Raise `ValueError` if the name of a header is invalid."""
+    if _token(name) is None:
+        raise ValueError(f"{name!r} is no name of a header")
+
+
+def is_valid_header(name: str, value: str) -> bool:
+    if name in _valid_names and value.isascii() and value.isprintable():
+        return True
+    if _token(name) is None:
+        return False
+    if len(_valid_names) < _CACHE_SIZE:
+        _valid_names.add(name)
+    return _value(value) is not None
+
+
+@lru_cache(maxsize=1024)
+def best_offer(accept: str, offers: Offers) -> str | None:
+    """Return the offer that an Accept header prefers, the first among equals. None if it excludes them all.
+
+    Parameters of a media range other than `q` are ignored (CONTRACT 2). A header without any valid media range
+    counts as `*/*`.
+    """
+    ranges = list(filter(_range, _other_parameter.sub("", accept.lower()).split(",")))
+    if not ranges:
+        return offers[0]
+    return mediatypes.best_match(offers, ",".join(ranges)) or None
+
+
+def preferred(req: falcon.Request, offers: Sequence[str]) -> str:
+    """Return the media type to answer a request with.
+
+    Raises:
+        falcon.HTTPNotAcceptable: The request's `Accept` excludes every offer.
+    """
+    best = best_offer(req.accept or "*/*", tuple(offers))
+    if best is None:
+        raise not_acceptable(tuple(offers))
+    return best
+
+
+def not_acceptable(offers: Offers) -> falcon.HTTPError:
+    return falcon.HTTPNotAcceptable(description=f"This resource is made as {', '.join(offers)}.")
+
+
+def file_blocks(file: Any, suggested_size: int = _BLOCK_BYTES) -> FileWrapper:
+    """Return the large blocks of a file: the `wsgi.file_wrapper` of PEP 3333. Falcon would suggest small ones."""
+    return FileWrapper(file, _BLOCK_BYTES)
+
+
+class WrappedStream:
+    """The parts that are made from a stream. To close them closes the stream and calls `on_close`, once."""
+
+    def __init__(self, stream: Any, parts: Iterable[bytes], on_close: Callable[[], None] = lambda: None) -> None:
+        self._stream = stream
+        self._parts = parts
+        self._on_close = on_close
+        self._closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._parts)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            try:
+                close_stream(self._stream)
+            finally:
+                self._on_close()
+
+
+def bounded_parts(stream: Any, length: int) -> Iterator[bytes]:
+    """Yield as many bytes as the Content-Length says: HTTP/2 resets a longer stream. A shorter one fails."""
+    left = length
+    for part in stream_parts(stream):
+        yield part[:left]
+        left -= len(part)
+        if left <= 0:
+            return
+    if left:
+        message = f"the stream ended {left} bytes before its Content-Length, {length}"
+        raise EOFError(message)
+
+
+def stream_parts(stream: Any) -> Iterable[bytes]:
+    """Return the parts of a stream as Falcon would send them: the blocks of a file, or what an iterable yields."""
+    return file_blocks(stream) if getattr(stream, "read", None) else stream
+
+
+def close_stream(stream: object) -> None:
+    close = getattr(stream, "close", None)
+    if close is not None:
+        close()

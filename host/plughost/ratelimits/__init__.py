@@ -15,7 +15,7 @@ from __future__ import annotations
 from plughost._settings.models import RateLimitSettings
 from plughost.ratelimits._counter import Counter, Limit, RateLimits, Usage
 from plughost.ratelimits._middleware import RateLimit, network_of
-from plughost.ratelimits._shared import StorageUnavailable
+from plughost.ratelimits._windows import StorageUnavailable
 
 __all__ = [
     "Counter",

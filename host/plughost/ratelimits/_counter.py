@@ -13,8 +13,7 @@ from pydantic import AfterValidator
 from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost._settings.models import MEMORY, RateLimitSettings
-from plughost.ratelimits._memory import MemoryWindows
-from plughost.ratelimits._shared import SharedWindows, StorageUnavailable
+from plughost.ratelimits._windows import MemoryWindows, SharedWindows, StorageUnavailable
 
 if TYPE_CHECKING:
     import structlog
@@ -84,15 +83,9 @@ class Counter:
         always: bool = False,
         longest: int | None = None,
     ) -> None:
-        """Make a counter. Plugins call `PluginContext.counter`.
+        """Make a counter, as `PluginContext.counter` does for plugins; in memory without `shared`.
 
-        Args:
-            name: Distinguishes it from the other counters of all plugins.
-            limit: An amount per time. See `Limit`.
-            shared: Redis. None to count in memory.
-            refuse: Raise, instead of letting hits through, while Redis is unavailable.
-            always: Count in memory while Redis is unavailable, whatever `refuse` says.
-            longest: Maximum seconds of growing waits. None for fixed windows.
+        While Redis is unavailable, hits are let through, or refused, or `always` counted in memory.
         """
         from limits import parse  # noqa: PLC0415 - see above
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 
 from plughost.http._request import address_of, principal_of
-from plughost.ratelimits._shared import RETRY_DELAY, StorageUnavailable
+from plughost.ratelimits._windows import RETRY_DELAY, StorageUnavailable
 
 if TYPE_CHECKING:
     from plughost._api.context import PluginContext

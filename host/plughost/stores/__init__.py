@@ -41,8 +41,17 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._inspection import Statistics, place_of, purge, statistics
-from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
+from plughost.stores._manager import (
+    Statistics,
+    Stores,
+    migrate_stores,
+    open_stores,
+    place_of,
+    prepare_stores,
+    purge,
+    statistics,
+    try_stores,
+)
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore
 

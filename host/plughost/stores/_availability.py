@@ -25,8 +25,8 @@ from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
     from plughost.stores._databases import AdminSession
-    from plughost.stores._gate import Gate
     from plughost.stores._migrations import MigrationTarget
+    from plughost.stores._pool import Gate
 
 _POLL_INTERVAL: Final = 0.02
 _WARNING_INTERVAL: Final = 60.0

@@ -17,19 +17,7 @@ POSTGRESQL: Final = "postgresql"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning:
-    """Time limits of a store, its number of connections, and whether it is only read.
-
-    Attributes:
-        patience: Seconds that an operation waits for a connection and for locks, before it is `Busy`; and that
-            operations wait for a database that was just lost.
-        connect_timeout: Seconds to wait for a connection to PostgreSQL; libpq waits at least 2.
-        statement_timeout: Seconds that PostgreSQL may take for one statement. In case the server hangs, a whole
-            operation is cut off after these and `patience`.
-        pause: Seconds between two attempts to reach a lost database; operations fail at once meanwhile.
-        pool_size: A host's maximum of connections to one store; on SQLite, of those that read.
-        pool_idle: Seconds after which an idle connection is closed, unless it is the last.
-        read_only: Whether the host only reads it, as on a standby. Writes and outdated schemas are refused.
-    """
+    """Time limits of a store, its connections, and whether it is only read: as `StoreTuning` describes the settings."""
 
     patience: float = 5.0
     connect_timeout: int = 3

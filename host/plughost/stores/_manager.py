@@ -1,16 +1,17 @@
-"""All stores of a host: opened together, reused by the next generation, closed when no longer used."""
+"""All stores of a host: opened together, reused by the next generation, closed when no longer used, and inspected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from plughost._api.declarations import Check
+from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
-from plughost.stores import _inspection
 from plughost.stores._databases import database_for
-from plughost.stores._errors import Busy, SetupError, StoreError, Unavailable
+from plughost.stores._errors import Busy, Damaged, SetupError, StoreError, Unavailable
+from plughost.stores._sessions import count, quote
 from plughost.stores._store import OpenStore
 
 if TYPE_CHECKING:
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
     from plughost.stores._config import StoresConfig
 
 
+def check(store: OpenStore[Any]) -> Health:
+    """Return whether an open store answers, within the time limit for connecting, and at once during an outage."""
+    data: dict[str, Any] = {"database": store.dialect}
+    try:
+        store.ping()
+    except StoreError as error:
+        # Only the message of damage is shown: others may name hosts and users, which belong in the log.
+        reason = {"reason": str(error)} if isinstance(error, Damaged) else {}
+        return Health(up=False, data={**data, "error": type(error).__name__, **reason})
+    return Health(up=True, data={**data, "schema": store.schema})
+
+
+@dataclass(frozen=True, eq=False)
 class Stores(Mapping[str, OpenStore[Any]]):
     """The stores of one generation, by name.
 
@@ -28,32 +42,26 @@ class Stores(Mapping[str, OpenStore[Any]]):
         failures: Plugin to the reason why one of its stores cannot be opened; then none of its stores is here.
         doubts: Messages about stores that could not be tried.
         edited: Messages about migrations that were edited after they had been applied.
-        checks: The health check of each store.
     """
 
-    def __init__(
-        self,
-        stores: Mapping[str, OpenStore[Any]],
-        failures: Mapping[str, SetupError],
-        doubts: Sequence[str] = (),
-        edited: Sequence[str] = (),
-    ) -> None:
-        self._stores = dict(stores)
-        self.failures: dict[str, SetupError] = dict(failures)
-        self.doubts: tuple[str, ...] = tuple(doubts)
-        self.edited: tuple[str, ...] = tuple(edited)
-        self.checks: tuple[Check, ...] = tuple(
-            Check(name=f"store {name}", check=partial(_inspection.check, store)) for name, store in self._stores.items()
-        )
+    stores: Mapping[str, OpenStore[Any]] = field(default_factory=dict)
+    failures: Mapping[str, SetupError] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+
+    @cached_property
+    def checks(self) -> tuple[Check, ...]:
+        """The health check of each store; always the same objects."""
+        return tuple(Check(name=f"store {name}", check=partial(check, store)) for name, store in self.items())
 
     def __getitem__(self, name: str) -> OpenStore[Any]:
-        return self._stores[name]
+        return self.stores[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._stores)
+        return iter(self.stores)
 
     def __len__(self) -> int:
-        return len(self._stores)
+        return len(self.stores)
 
     def open(self, previous: Stores | None = None) -> None:
         """Commit the migrations, and admit operations.
@@ -78,7 +86,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
     def of(self, plugins: Iterable[str]) -> Stores:
         """Return the stores of some plugins."""
         wanted = set(plugins)
-        return Stores({name: store for name, store in self.items() if store.plugin in wanted}, {})
+        return Stores({name: store for name, store in self.items() if store.plugin in wanted})
 
     def close(self, keep: Stores | None = None) -> None:
         """Close the stores, except those that the next generation reuses."""
@@ -153,7 +161,8 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
 def try_stores(prepared: Stores) -> Stores:
     """Check which stores could be migrated and opened, and change nothing; returns as `migrate_stores`."""
     failures = dict(prepared.failures)
-    doubts, edited = [], []
+    doubts: list[str] = []
+    edited: list[str] = []
     for store in prepared.values():
         try:
             files = store.try_migrations()
@@ -168,7 +177,7 @@ def try_stores(prepared: Stores) -> Stores:
                 "keeps what it did then. Undo the edit, and let a new migration make the change"
                 for file in files
             ]
-    return _without_failures(prepared, failures, doubts=doubts, edited=edited)
+    return replace(_without_failures(prepared, failures), doubts=tuple(doubts), edited=tuple(edited))
 
 
 def open_stores(
@@ -180,18 +189,11 @@ def open_stores(
     return stores
 
 
-def _without_failures(
-    prepared: Stores,
-    failures: Mapping[str, SetupError],
-    previous: Stores | None = None,
-    *,
-    doubts: Sequence[str] = (),
-    edited: Sequence[str] = (),
-) -> Stores:
+def _without_failures(prepared: Stores, failures: Mapping[str, SetupError], previous: Stores | None = None) -> Stores:
     """Close all stores of each plugin with a failure, and return the others."""
-    failed = Stores({name: store for name, store in prepared.items() if store.plugin in failures}, failures)
-    failed.close(keep=previous)
-    return Stores({name: store for name, store in prepared.items() if name not in failed}, failures, doubts, edited)
+    prepared.of(failures).close(keep=previous)
+    usable = {name: store for name, store in prepared.items() if store.plugin not in failures}
+    return Stores(usable, failures)
 
 
 def _is_reusable(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
@@ -200,3 +202,67 @@ def _is_reusable(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
         return one.state != "closed" and one.identity == other.identity
     except SetupError:  # its migrations can't be read, which `OpenStore.migrate` reports
         return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Facts about a store.
+
+    Attributes:
+        place: The file, or the URL with its password masked.
+        schema: The number of the newest applied migration; 0 if nothing was made yet.
+        latest: The number of the newest migration that the installed plugin has.
+        rows: Table to the number of its rows.
+        size: Its bytes on disk.
+        trouble: Why figures are missing; None if there are all.
+    """
+
+    store: str
+    plugin: str
+    dialect: str
+    place: str
+    schema: int = 0
+    latest: int = 0
+    rows: Mapping[str, int]
+    size: int = 0
+    trouble: str | None = None
+
+
+def statistics(store: OpenStore[Any]) -> Statistics:
+    """Return facts about a store, whether it is open or not; make and change nothing."""
+    config = store.database.config
+    facts: dict[str, Any] = {"rows": {}}
+    try:
+        facts["latest"] = len(store.migrations)
+        if store.database.exists():
+            with store.database.administer() as db:
+                tables = [table for table in store.declared.tables if db.has_table(table)]
+                rows = {table: count(db, f"FROM {quote(table)}") for table in tables}
+                facts |= {"schema": db.schema_number(), "rows": rows, "size": db.size(tables)}
+                db.check_privileges(store.declared.tables, writes=not config.read_only)
+    except StoreError as error:
+        facts["trouble"] = str(error)
+    return Statistics(store=store.name, plugin=store.plugin, dialect=config.dialect, place=config.place, **facts)
+
+
+def place_of(store: OpenStore[Any]) -> str | None:
+    """Return where a store keeps its data, with passwords masked; None if nothing was made yet.
+
+    Raises:
+        Unavailable: Its database cannot be reached.
+        SetupError: Its database's driver is missing.
+    """
+    return store.database.config.place if store.database.exists() else None
+
+
+def purge(store: OpenStore[Any]) -> None:
+    """Drop all data of a store, and the record of its migrations, for good.
+
+    Raises:
+        Busy: A host serves it.
+        Unavailable: Its database cannot be reached.
+        SetupError: Its database's driver is missing.
+    """
+    if store.database.exists():
+        with store.database.exclusive_claim():
+            store.database.erase(store.declared.tables)

@@ -13,14 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
 from plughost.stores._errors import LOCKED, ConnectionLost, Damaged, OutcomeUnknown, one_line, translate
-from plughost.stores._sessions import (
-    TABLE,
-    BaseAdminSession,
-    Fetch,
-    Session,
-    check_values,
-    quote,
-)
+from plughost.stores._sessions import TABLE, BaseAdminSession, Fetch, Session, check_values, quote
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
@@ -26,10 +26,9 @@ from plughost.stores._errors import (
     Unreached,
     translate,
 )
-from plughost.stores._gate import Gate
 from plughost.stores._migrations import Migration, MigrationTarget
 from plughost.stores._opening import StoreHandle, try_opening
-from plughost.stores._pool import current_operation
+from plughost.stores._pool import Gate, current_operation
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:
@@ -123,9 +122,9 @@ class OpenStore(Generic[E]):
             "lock_wait_seconds": locks.seconds,
         }
 
-    @cached_property
+    @property
     def migrations(self) -> tuple[Migration, ...]:
-        """The migrations, read once: an upgrade in place replaces the files."""
+        """The migrations that its code has."""
         return self._target.migrations
 
     @property
