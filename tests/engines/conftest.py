@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.native_threads import TOKIO_WORKER
+from plughost._servers.processor import TOKIO_WORKER
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.host.packages import write_package
 from plughost._plugins.environment import Environment
 
 if TYPE_CHECKING:
-    from plughost._plugins.snapshots import Snapshot
+    from plughost._plugins.distributions import Snapshot
 
 
 def snapshot_of(folder: Path) -> Snapshot:

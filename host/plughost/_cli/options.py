@@ -25,8 +25,7 @@ from rich.text import Text
 from plughost._files import remove_empty
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import DEFAULT_FILE, Settings, default_settings, read_settings
-from plughost._settings.variables import ENV_PREFIX
+from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, Settings, default_settings, read_settings
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation

@@ -24,10 +24,8 @@ from plughost._cli.options import (
 )
 from plughost._commands import ALIASES
 from plughost._logging import silent_logger
-from plughost._plugins import loader, registration
-from plughost._plugins.allowed import mark_disallowed
-from plughost._plugins.discovery import HOST
-from plughost._plugins.environment import Environment
+from plughost._plugins import registration
+from plughost._plugins.environment import HOST, Environment, mark_disallowed
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.control import reload_running
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
@@ -124,7 +122,7 @@ def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[
     """Import a plugin and those that it requires, but no others."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
-    loader.load(registry)
+    registration.load(registry)
     return registry, next(entry for entry in registry if entry.installed is wanted)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.sources import Settings
 
 

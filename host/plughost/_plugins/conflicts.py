@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
-from plughost._plugins.discovery import sort_graph
+from plughost._plugins.environment import sort_graph
 from plughost._plugins.failures import Failure
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.validation import routing_problem

@@ -13,15 +13,14 @@ import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
-from plughost._plugins.failures import Failure, failure_from, with_advice
-from plughost._plugins.isolation import Interrupted, bounded, never
+from plughost._plugins.failures import Failure, Interrupted, bounded, failure_from, never, with_advice
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.context import PluginContext
     from plughost._api.declarations import RouteGroup
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.models import MountSettings
 
 

@@ -1,62 +1,29 @@
-"""Build a generation: discover what is installed, load it, collect its declarations, and migrate its stores."""
+"""Build a generation: load what is installed, collect its declarations, and migrate its stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from plughost._apps.application import SiteApp, build_site_apps
-from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.allowed import mark_disallowed
-from plughost._plugins.environment import Environment
+from plughost._plugins import conflicts, registration
 from plughost._plugins.failures import Failure
-from plughost._plugins.pth_files import PthFiles
 from plughost._plugins.registry import State
-from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
 from plughost._runtime.optional import library_problems
-from plughost._runtime.sites import exposed_addresses
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Registry
     from plughost._runtime.state import HostState
     from plughost._settings.models import SiteSettings
     from plughost._settings.sources import Settings
-
-
-class Discovery:
-    """Discovers what is installed, at each reload."""
-
-    def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
-        """Discover what this function returns at each call; by default, all distributions on `sys.path`."""
-        self._distributions = distributions or metadata.distributions
-        self._pth_files = PthFiles()
-
-    def discover(self, settings: Settings, *, dev: bool) -> Environment:
-        """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
-        self._pth_files.unload_removed()
-        folder = plugins_dir(settings, dev=dev)
-        environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
-        environment.warnings += _single_file_warnings(settings, dev=dev)
-        environment.plugins = mark_disallowed(environment.plugins, settings.host.allowed)
-        usable = [each for each in environment.plugins if not each.problem]
-        self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
-        return environment
-
-
-def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
-    """Return the folder of single-file plugins. None without that setting or `--dev`, or if others can reach a site."""
-    folder = settings.path(settings.host.plugins_dir)
-    return folder if dev and not exposed_addresses(settings) else None
 
 
 def build(
@@ -70,7 +37,7 @@ def build(
 
     Its registry says why plugins do not serve. Unchanged stores of the running generation are reused.
     """
-    loader.load(registry)
+    registration.load(registry)
     registration.validate_settings(registry, settings)
     problems = tuple(library_problems(settings.host))
     if problems:
@@ -189,6 +156,11 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
             f"--dev on {', '.join(host.exposed)}, which others can reach: there are no demo users, no console and no"
             " Swagger UI; listen on 127.0.0.1 to have them"
         )
+    folder = settings.path(settings.host.plugins_dir)
+    if host.dev and folder is not None and not folder.is_dir():
+        yield f"plugins_dir: there is no folder {folder}"
+    elif host.exposed and folder is not None:
+        yield f"plugins_dir: its files are not served while others can reach {' and '.join(host.exposed)}"
     yield from audit_warnings(settings)
     installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
@@ -212,14 +184,3 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
                 f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
                 f" set sites.{name}.allowed_hosts to the names that it is reached by"
             )
-
-
-def _single_file_warnings(settings: Settings, *, dev: bool) -> tuple[str, ...]:
-    """Return a warning if the files of `plugins_dir` are not served."""
-    folder = settings.path(settings.host.plugins_dir)
-    if not dev or folder is None:
-        return ()
-    if not folder.is_dir():
-        return (f"plugins_dir: there is no folder {folder}",)
-    exposed = " and ".join(exposed_addresses(settings))
-    return (f"plugins_dir: its files are not served while others can reach {exposed}",) if exposed else ()

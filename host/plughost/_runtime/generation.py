@@ -1,13 +1,15 @@
-"""A generation: an immutable assembly of plugins, their stores, and one app per site."""
+"""A generation: an immutable assembly of plugins, their stores, and one app per site; and the reports of a reload."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from plughost._api.reload_report import ReloadReport
 from plughost._apps.edge import SAFE_METHODS
 from plughost._plugins.registry import Registry, State
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -16,12 +18,15 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import BaseModel
 
     from plughost._api.declarations import Observer
     from plughost._api.host import Value
     from plughost._apps.application import SiteApp
     from plughost._plugins.environment import Environment
+    from plughost._plugins.registry import PluginRecord
     from plughost._settings.sources import Settings
 
 
@@ -174,3 +179,76 @@ def start_problems(generation: Generation) -> list[str]:
         elif record.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {record.state}")
     return problems
+
+
+def report_swapped(
+    running: Generation,
+    following: Generation,
+    started: float,
+    *,
+    cut_off: Iterable[str],
+    restart_needed: Iterable[str],
+) -> ReloadReport:
+    """Return the report of a reload that swapped in a generation."""
+    after, active, leaving = following.registry, following.registry.active(), running.registry.active()
+    active_before = {record.name for record in leaving}
+    return ReloadReport(
+        swapped=True,
+        generation=following.number,
+        added=tuple(record.name for record in active if record.name not in active_before),
+        changed=tuple(record.name for record in active if record.name in active_before and not record.reused),
+        disabled=tuple(
+            record.name for record in after if record.name in active_before and record.state is State.DISABLED
+        ),
+        removed=tuple(sorted(active_before - {record.name for record in after})),
+        reused=tuple(record.name for record in active if record.reused),
+        failed=_failure_reasons(after, State.FAILED),
+        blocked=_failure_reasons(after, State.BLOCKED),
+        cut_off=tuple(cut_off),
+        restart_needed=tuple(restart_needed),
+        trouble=(*trouble_of(active), *trouble_of(leaving, "stopping")),
+        seconds=_seconds(after, started),
+    )
+
+
+def report_unchanged(
+    running: Generation,
+    problems: Iterable[str],
+    started: float,
+    *,
+    refused: Iterable[PluginRecord] = (),
+    restart_needed: Iterable[str] = (),
+) -> ReloadReport:
+    """Return the report of a reload that left the running generation unchanged."""
+    return ReloadReport(
+        swapped=False,
+        generation=running.number,
+        problems=tuple(problems),
+        failed=_failure_reasons(refused, State.FAILED),
+        blocked=_failure_reasons(refused, State.BLOCKED),
+        restart_needed=tuple(restart_needed),
+        seconds=_seconds(refused, started),
+    )
+
+
+def trouble_of(records: Iterable[PluginRecord], stage: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the troubles of plugins that serve; only those of `stage`, if given."""
+    return tuple(
+        (record.installed.label, str(failure))
+        for record in records
+        for failure in record.trouble
+        if stage in {"", failure.stage}
+    )
+
+
+def _failure_reasons(records: Iterable[PluginRecord], state: State) -> tuple[tuple[str, str], ...]:
+    return tuple((record.installed.label, str(record.failure)) for record in records if record.state is state)
+
+
+def _seconds(records: Iterable[PluginRecord], started: float) -> dict[str, float]:
+    by_plugin = {
+        record.name: round(sum(record.seconds.values()), 4)
+        for record in records
+        if record.state is State.ACTIVE and not record.reused
+    }
+    return {**by_plugin, "total": round(monotonic() - started, 4)}

@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
-from plughost._plugins.isolation import Interrupted
+from plughost._plugins.discovery import Discovery
+from plughost._plugins.failures import Interrupted
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
-from plughost._runtime.building import Discovery, build, migrate, rehearse
-from plughost._runtime.generation import Generation, GenerationRefused, damaged_plugins, refuse
-from plughost._runtime.reports import report_swapped, report_unchanged
+from plughost._runtime.building import build, migrate, rehearse
+from plughost._runtime.generation import (
+    Generation,
+    GenerationRefused,
+    damaged_plugins,
+    refuse,
+    report_swapped,
+    report_unchanged,
+)
 from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
 from plughost._settings.editing import edit_setting, editing, preview_setting
@@ -30,8 +37,8 @@ if TYPE_CHECKING:
     from plughost._api.events import Events
     from plughost._api.host import SettingChange
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.distributions import Snapshot
     from plughost._plugins.environment import Environment
-    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.jobs import Clock
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
@@ -74,14 +81,14 @@ class Host(HostState):
         self.view: LiveView = LiveView(self, self)
         self._strict = strict
         self._distributions = distributions
-        self._discovery = Discovery(distributions)
+        self._discovery = Discovery(distributions, self.plugins_dir)
         self._change_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stop_requests = StopRequests()
 
     def environment(self) -> Environment:
         """Discover what is installed now."""
-        return self._discovery.discover(self.settings, dev=self.dev)
+        return self._discovery.discover(self.settings.host.allowed)
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
@@ -262,7 +269,7 @@ class Host(HostState):
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
             return report_unchanged(running, error.problems, started)
-        environment = self._discovery.discover(settings, dev=self.dev)
+        environment = self._discovery.discover(settings.host.allowed)
         registry = self._register(environment, settings)
         damaged = damaged_plugins(environment, running, {*settings.host.disabled, *accept})
         if damaged:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost._logging import suppress_events
-from plughost._plugins.snapshots import file_states
-from plughost._runtime.building import plugins_dir
+from plughost._plugins.distributions import file_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.snapshots import Snapshot
+    from plughost._plugins.distributions import Snapshot
     from plughost._runtime.host import Host
 
     _States = tuple[str, ...]
@@ -80,7 +79,7 @@ class Watcher:
     def _scan_others(self) -> dict[Path, _States]:
         """Scan all but the projects."""
         states = {}
-        folder = plugins_dir(self._host.settings, dev=self._host.dev)
+        folder = self._host.plugins_dir
         if folder is not None:
             states[folder] = tuple(file_states(str(folder)))
         for site_packages in map(Path, {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path)):

@@ -19,7 +19,7 @@ from plughost._servers import connections
 from plughost._servers.base import Address, ListenError, OverloadLog, excess_bodies
 from plughost._servers.granian_request import ListenerRequests, RequestBody
 from plughost._servers.granian_worker import GranianWorker
-from plughost._servers.native_threads import wait_for_threads
+from plughost._servers.processor import wait_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

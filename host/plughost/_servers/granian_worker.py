@@ -20,7 +20,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
 from plughost._servers.connections import BACKLOG, connect_once, wait_until_accepted
-from plughost._servers.native_threads import call_in_named_thread, call_when_idle
+from plughost._servers.processor import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles

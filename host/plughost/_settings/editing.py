@@ -20,8 +20,7 @@ from plughost._api.host import SettingChange
 from plughost._files import remove_leftovers, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.masking import MASK
-from plughost._settings.sources import RESTART_ONLY, parse_settings
-from plughost._settings.variables import ENV_PREFIX, leaves
+from plughost._settings.sources import ENV_PREFIX, RESTART_ONLY, leaves, parse_settings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
