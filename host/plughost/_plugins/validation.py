@@ -54,8 +54,8 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 def check(declared: Any) -> None:
     """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
-    for type_problem in _type_problems(declared):
-        raise PluginError(f"{where}: {type_problem}")
+    type_error = next(_type_problems(declared), None)
+    _require(type_error is None, f"{where}: {type_error}")
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
