@@ -52,7 +52,8 @@ class PlainApplication:
 
 def open_with_own_dispatcher(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
     """Return an engine with its own dispatcher, which starts threads only for requests."""
-    return open_engine(PlainApplication(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
+    files = tls if listener.scheme == "https" else None
+    return open_engine(PlainApplication(application), listener, EngineOptions(), files, Dispatcher(THREADS))
 
 
 class Task(Job):

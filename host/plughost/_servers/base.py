@@ -45,13 +45,11 @@ class TLSFiles:
 
     Attributes:
         certificate: PEM file with the certificate and its chain.
-        key: PEM file with the private key, PKCS#8, mode 0600.
-        password: What the key is encrypted with, if it is.
+        key: PEM file with the private key, PKCS#8, not encrypted, mode 0600.
     """
 
     certificate: Path
     key: Path
-    password: str | None = None
 
     def check(self, client_ca: Path | None) -> None:
         """Read the files, and the authority that clients' certificates come from, if there is one.
@@ -60,7 +58,7 @@ class TLSFiles:
             OSError: One cannot be read, or the key does not fit the certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.certificate, self.key, self.password)
+        context.load_cert_chain(self.certificate, self.key)
         if client_ca is not None:
             context.load_verify_locations(client_ca)
 
@@ -203,14 +201,11 @@ class Engine(Protocol):
     def port(self) -> int:
         """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
 
-    def start(self, inherited: socket.socket | None = None) -> None:
-        """Open the listener and serve; return when connections are accepted.
-
-        Args:
-            inherited: A listening socket to use instead of opening one.
+    def start(self, listening: socket.socket) -> None:
+        """Serve on a listening socket, which belongs to the engine then; return when connections are accepted.
 
         Raises:
-            ListenError: The address cannot be had.
+            ListenError: The certificate can't be used.
         """
 
     def set_body_limit(self, limit: int) -> None:

@@ -77,11 +77,8 @@ class GranianEngine:
             self._is_paused = False
             self._serving[1].resume()
 
-    def start(
-        self, inherited: socket.socket | None = None, *, foreign_clients: frozenset[Address] = frozenset()
-    ) -> None:
-        """Open the listener and serve; leave `foreign_clients`, those of the previous engine, alone."""
-        listening = connections.open_socket(self._listener, inherited)
+    def start(self, listening: socket.socket, *, foreign_clients: frozenset[Address] = frozenset()) -> None:
+        """Serve on a listening socket; leave `foreign_clients`, those of the previous engine, alone."""
         if sys.platform == "linux":  # its connections inherit that
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SEND_AHEAD_BYTES)
         self.port = listening.getsockname()[1]

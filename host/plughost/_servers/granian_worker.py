@@ -77,7 +77,7 @@ class GranianWorker:
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
-            tls_args = (True, *files, tls.password, oldest, clients, [], clients is not None)
+            tls_args = (True, *files, None, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
         self._idle_descriptor = -1
         self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count

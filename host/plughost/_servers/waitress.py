@@ -25,7 +25,7 @@ from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
 from plughost._servers.base import MEMORY_LIMIT, OverloadLog, excess_bodies
-from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
+from plughost._servers.connections import BACKLOG, OUT_OF_FILES
 from plughost._servers.waitress_channel import SEND_AHEAD_BYTES, Channel, ChannelJob
 from plughost._servers.waitress_messages import TASK, ResumableBody
 
@@ -180,9 +180,8 @@ class WaitressEngine:
         self._threads: list[threading.Thread] = []
         self._loop_lock = threading.Lock()  # around an iteration
 
-    def start(self, inherited: socket.socket | None = None) -> None:
-        """Open the listener and serve."""
-        listening = open_socket(self._listener, inherited)
+    def start(self, listening: socket.socket) -> None:
+        """Serve on a listening socket."""
         self.port = listening.getsockname()[1]
         self._server = server = Server(
             self._call,
