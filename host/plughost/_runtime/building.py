@@ -26,23 +26,18 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
-def build(
-    host: HostState,
-    environment: Environment,
-    registry: Registry,
-    settings: Settings,
-    running: Generation | None = None,
-) -> Generation:
-    """Build a generation, without opening a port or a store. See `migrate`.
+def build(host: HostState, environment: Environment, registry: Registry, settings: Settings) -> Generation:
+    """Build the generation after that of the host, without opening a port or a store. See `migrate`.
 
     Its registry says why plugins do not serve. Unchanged stores of the running generation are reused.
     """
+    running = host.generation
     registration.load(registry)
     registration.validate_settings(registry, settings)
     problems = tuple(library_problems(settings.host))
     if problems:
         rate_limits = RateLimits()
-    elif running is not None and running.rate_limits.settings == settings.host.rate_limits:
+    elif running.rate_limits.settings == settings.host.rate_limits:
         rate_limits = running.rate_limits
     else:
         rate_limits = RateLimits(settings.host.rate_limits, host.logger)
@@ -58,9 +53,8 @@ def build(
     )
     registration.declare_stores(registry)
     conflicts.find_store_conflicts(registry)
-    previous = running.stores if running is not None else None
     declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
-    stores = prepare_stores(declared, settings.stores, previous, host.logger, host.events)
+    stores = prepare_stores(declared, settings.stores, running.stores, host.logger, host.events)
     _fail_for_stores(registry, stores)
     registration.set_stores(registry, stores)
     registration.declare_authenticator(registry)
@@ -69,7 +63,7 @@ def build(
     _log_failures(host, registry)
     warnings = _warnings(host, registry, settings, sites)
     return Generation(
-        number=host.generation.number + 1,
+        number=running.number + 1,
         settings=settings,
         registry=registry,
         stores=stores.of(record.name for record in registry.active()),
@@ -80,13 +74,12 @@ def build(
     )
 
 
-def migrate(host: HostState, generation: Generation, running: Generation | None) -> Generation:
+def migrate(host: HostState, generation: Generation) -> Generation:
     """Migrate the stores of a generation, unseen by others: `Stores.open` commits it, `Generation.close` undoes it.
 
     The generation returned lacks the plugins whose stores can't be migrated.
     """
-    previous = running.stores if running is not None else None
-    return _with_stores(host, generation, migrate_stores(generation.stores, previous), previous)
+    return _with_stores(host, generation, migrate_stores(generation.stores, host.generation.stores))
 
 
 def rehearse(host: HostState, generation: Generation) -> Generation:
@@ -94,7 +87,7 @@ def rehearse(host: HostState, generation: Generation) -> Generation:
     return _with_stores(host, generation, try_stores(generation.stores))
 
 
-def _with_stores(host: HostState, generation: Generation, stores: Stores, previous: Stores | None = None) -> Generation:
+def _with_stores(host: HostState, generation: Generation, stores: Stores) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
@@ -105,7 +98,7 @@ def _with_stores(host: HostState, generation: Generation, stores: Stores, previo
         warnings = (*generation.warnings, *stores.doubts, *stores.edited)
         return replace(generation, stores=stores, sites=sites, warnings=warnings)
     except BaseException:
-        stores.close(previous)
+        stores.close(host.generation.stores)
         raise
 
 

@@ -47,7 +47,7 @@ class Generation:
     """One assembly of a host.
 
     Attributes:
-        number: Its number, from 1.
+        number: Its number, from 1; 0 before the start.
         registry: All plugins and their states.
         sites: The app of each site, by name. A site without an active plugin is missing.
         warnings: Warnings for the operator.
@@ -141,14 +141,14 @@ def empty_generation(settings: Settings) -> Generation:
     )
 
 
-def refuse(generation: Generation, running: Generation | None, accept: Collection[str], *, strict: bool) -> None:
+def refuse(generation: Generation, running: Generation, accept: Collection[str], *, strict: bool) -> None:
     """Refuse a generation that lacks a required plugin, or one that serves now and that `accept` does not name."""
     registry = generation.registry
     failed = [record for record in registry if record.failure is not None]
     problems = start_problems(generation)
     if strict or generation.settings.host.strict:
         problems += [f"{record.name} is {record.state}" for record in failed]
-    if not problems and running is not None:
+    if not problems:
         serving = {record.name for record in running.registry.active()} - set(accept)
         problems = [f"{each.installed.label} would be {each.state}" for each in failed if each.name in serving]
     if problems:

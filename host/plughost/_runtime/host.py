@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from plughost._api.events import Events
     from plughost._api.host import SettingChange
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.distributions import Snapshot
     from plughost._plugins.environment import Environment
     from plughost._runtime.jobs import Clock
     from plughost._runtime.sockets import Sockets
@@ -48,15 +47,6 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
-
-    generation: Generation
-    started_at: datetime | None
-    phase: Phase
-    imported: dict[str, Snapshot]
-    attempted: dict[str, Snapshot]
-    last_reload: ReloadReport | None
-    drain_seconds: float
-    drained_at: float | None
 
     def __init__(
         self,
@@ -120,7 +110,7 @@ class Host(HostState):
             environment = environment or self.environment()
             registry = self._register(environment, self.settings)
             generation = self._build(environment, registry, self.settings)
-            self._swap(None, generation)
+            self._swap(generation)
             self.imported = self.attempted
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
@@ -279,8 +269,8 @@ class Host(HostState):
             return report_unchanged(running, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
-            following = self._build(environment, registry, settings, running, accept)
-            self._swap(running, following)
+            following = self._build(environment, registry, settings, accept)
+            self._swap(following)
         except Exception as error:  # noqa: BLE001 - the running generation goes on, whatever was raised
             restore_modules()
             self.imported = self.attempted | self.imported
@@ -300,19 +290,14 @@ class Host(HostState):
         return registry
 
     def _build(
-        self,
-        environment: Environment,
-        registry: Registry,
-        settings: Settings,
-        running: Generation | None = None,
-        accept: Collection[str] = (),
+        self, environment: Environment, registry: Registry, settings: Settings, accept: Collection[str] = ()
     ) -> Generation:
         """Build and migrate a generation. Refuse it before the migration of its stores if possible. See `build`."""
-        generation = build(self, environment, registry, settings, running)
+        running, generation = self.generation, build(self, environment, registry, settings)
         try:
             refuse(generation, running, accept, strict=self._strict)
             self.serving.prepare(generation.sites)
-            generation = migrate(self, generation, running)
+            generation = migrate(self, generation)
             refuse(generation, running, accept, strict=self._strict)
         except BaseException:
             self.serving.release_prepared()
@@ -320,22 +305,23 @@ class Host(HostState):
             raise
         return generation
 
-    def _swap(self, running: Generation | None, following: Generation) -> None:
+    def _swap(self, following: Generation) -> None:
         """Swap in the next generation. If its sites or stores can't be opened, close it and undo all changes."""
-        open_before, before = set(self.serving.sites), self.generation
+        open_before, running = set(self.serving.sites), self.generation
+        is_start = not running.number
         try:
             if self._is_stopping():
                 raise Interrupted("the host is stopping")
             self.request_log.record_all()
-            if running is None:  # requests come once the ports are open: health must have its checks by then
+            if is_start:  # requests come once the ports are open: health must have its checks by then
                 self.generation = following
             opened = self.serving.open(following.sites)
-            following.stores.open(running.stores if running is not None else None)
+            following.stores.open(None if is_start else running.stores)
         except BaseException:
-            self.generation = before
+            self.generation = running
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
-            self.request_log.set_observers(running.observers() if running is not None else {})
+            self.request_log.set_observers(running.observers())
             following.close(still_used_by=running)
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
