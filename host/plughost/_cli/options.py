@@ -59,7 +59,6 @@ class Group(click.Group):
     """A group whose help shows the whole first sentence of each command."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command."""
         super().add_command(with_full_help(cmd), name)
 
 
@@ -206,7 +205,6 @@ def _chown_safely(descriptor: int, owner: os.stat_result) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 
@@ -320,5 +318,4 @@ def format_duration(seconds: float) -> str:
 
 
 def state_text(state: str) -> Text:
-    """Return a plugin's state in its colour."""
     return Text(state, style=_STATE_STYLES[state])

@@ -167,7 +167,6 @@ class _CommandHost(Host):
     """The host of a plugin's command. It never serves, but passes commands on to the running host."""
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Reload the running host. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
     @cached_property

@@ -68,7 +68,6 @@ def _fail_conflicting(
 
 
 def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
-    """Return why a plugin can't have its claims, or None."""
     repeated = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if repeated is not None:

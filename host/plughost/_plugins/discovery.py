@@ -5,20 +5,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import os
 import re
 import site
 import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_disallowed
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Collection, Iterable, Iterator
-
 
 _MODULE_PREFIX: Final = "plughost_single_file_"
 

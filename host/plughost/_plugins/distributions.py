@@ -16,15 +16,11 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import cached_property, lru_cache
 from importlib import metadata as installation
-from importlib.metadata import Distribution, EntryPoints, MetadataPathFinder
+from importlib.metadata import Distribution, EntryPoints, MetadataPathFinder, PackagePath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
-
-if TYPE_CHECKING:
-    from importlib.metadata import PackagePath
-    from types import ModuleType
-
 
 # What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
@@ -204,7 +200,6 @@ class Snapshot:
     compiled: bool
 
     def owns(self, module: ModuleType) -> bool:
-        """Return whether a module belongs to this distribution."""
         file = getattr(module, "__file__", None)
         if file is None:
             paths = [str(path) for path in getattr(module, "__path__", ())]
@@ -268,7 +263,6 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
 
 
 def editable_root(distribution: InstalledDistribution) -> str | None:
-    """Return the project folder of an editable install, or None."""
     url = (distribution.direct_url or {}).get("url", "") if distribution.is_editable else ""
     return unquote(urlsplit(url).path).rstrip("/") or None
 

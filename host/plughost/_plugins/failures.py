@@ -109,7 +109,6 @@ class Failure:
     trace: str = ""
 
     def __str__(self) -> str:
-        """Return the failure in one line."""
         stop = "" if self.cause.endswith(("?", "!")) else "."
         return f"{self.stage}: {self.cause}{stop} {self.advice}"
 

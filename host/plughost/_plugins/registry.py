@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 
 class State(enum.StrEnum):
-    """The state of a plugin."""
-
     ACTIVE = "active"
     DISABLED = "disabled"
     FAILED = "failed"
@@ -65,16 +63,13 @@ class PluginRecord:
 
     @property
     def name(self) -> str:
-        """The plugin's name."""
         return self.installed.name
 
     @property
     def sites(self) -> list[str]:
-        """The sites that it is mounted on."""
         return sorted({self.site_of(group) for group in self.declared.groups})
 
     def site_of(self, group: RouteGroup) -> str:
-        """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
 
 
@@ -111,7 +106,6 @@ class Registry:
         return iter(self.records)
 
     def active(self) -> tuple[PluginRecord, ...]:
-        """Return the active plugins."""
         return tuple(record for record in self.records if record.state is State.ACTIVE)
 
     def get(self, name: str) -> PluginRecord | None:

@@ -77,7 +77,6 @@ class Host(HostState):
         self._stop_requests = StopRequests()
 
     def environment(self) -> Environment:
-        """Discover what is installed now."""
         return self._discovery.discover(self.settings.host.allowed)
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
@@ -87,7 +86,6 @@ class Host(HostState):
         return rehearse(self, generation) if rehearsed else generation
 
     def preview_host(self, settings: Settings, *, dev: bool = False) -> Host:
-        """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host._stop_requests = self._stop_requests  # a stop waits for the lock below, so it ends the preview
@@ -145,7 +143,6 @@ class Host(HostState):
         return {name: issue for record in self.active for name, issue in record.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and reload."""
         with editing(self.settings) as settings:
             host = settings.host
             installed = self.environment().plugins
@@ -160,16 +157,13 @@ class Host(HostState):
             return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
-        """Return what `change_setting` would do to the settings file."""
         return preview_setting(self.settings, self.generation.models, key, value)
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, and reload."""
         with editing(self.settings):
             return self._change_and_reload(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Delete the data of a plugin's stores."""
         from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
 
         if name in {store.plugin for store in self.stores.values()}:
@@ -187,7 +181,6 @@ class Host(HostState):
         return tuple(store.name for store in own)
 
     def wait(self) -> None:
-        """Wait for a request to stop."""
         self._stop_requests.wait(1)
 
     def request_stop(self) -> None:

@@ -215,7 +215,6 @@ def exposed_addresses(settings: Settings) -> tuple[str, ...]:
 
 
 def has_https(sites: Iterable[str], settings: Settings) -> bool:
-    """Return whether any of these sites has an HTTPS listener in the settings."""
     return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))
 
 

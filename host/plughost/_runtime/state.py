@@ -119,17 +119,14 @@ class HostState:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
         return self.generation.settings
 
     @property
     def active(self) -> tuple[PluginRecord, ...]:
-        """The records of the active plugins."""
         return self.generation.registry.active()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
-        """The TCP ports of the open listeners, by site and scheme."""
         return {(listener.site, listener.scheme): engine.port for listener, engine in self.serving.engines.items()}
 
     @property
@@ -139,7 +136,6 @@ class HostState:
 
     @property
     def unready(self) -> str | None:
-        """Why the host is not ready. None if it is."""
         if self.handed_over:
             return None
         if self.phase is Phase.LEAVING:
@@ -150,7 +146,6 @@ class HostState:
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
-        """The open stores of all plugins, by name."""
         return self.generation.stores
 
     def _log_failed_subscriber(self, subscriber: Subscriber, error: Exception) -> None:

@@ -43,7 +43,6 @@ class Watcher:
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Start watching, after the host has started."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -77,7 +76,6 @@ class Watcher:
         return {Path(root): tuple(file_states(root, each.foreign)) for root, each in projects} | self._scan_others()
 
     def _scan_others(self) -> dict[Path, _States]:
-        """Scan all but the projects."""
         states = {}
         folder = self._host.plugins_dir
         if folder is not None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import socket
 import ssl
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    import socket
-    from pathlib import Path
-    from wsgiref.types import StartResponse
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar
+from wsgiref.types import StartResponse
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 

@@ -72,7 +72,6 @@ class GranianEngine:
         return connections.clients(self.port)
 
     def resume(self) -> None:
-        """Accept connections again."""
         if self._serving is not None:
             self._is_paused = False
             self._serving[1].resume()
@@ -112,7 +111,6 @@ class GranianEngine:
         self._maintenance.start()
 
     def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
         self._options = replace(self._options, body_limit=limit)
         if self._serving is not None:
             self._serving[2].options = self._options

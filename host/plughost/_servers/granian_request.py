@@ -200,11 +200,9 @@ class RequestBody:
 
     @property
     def client(self) -> str:
-        """The client's address, as a trusted proxy reports it if there is one."""
         return self._requests.application.client_of(self._environ)
 
     def wait(self) -> None:
-        """Wait for the next part."""
         future = self._watcher.proto.receive()
         if hasattr(future, "add_done_callback"):
             self._requests.waiting.add(self)

@@ -119,7 +119,6 @@ class RequestJob(Job):
 
     @property
     def peer(self) -> Address:
-        """Address and port of the client's connection."""
         return self._client[0], int(self._client[1])
 
     @property
@@ -134,7 +133,6 @@ class RequestJob(Job):
             self._call_application(self._requests.application)
 
     def refuse(self) -> None:
-        """Respond that the plugin has too much to do."""
         self._call_application(self._requests.application.refuse)
 
     def on_slow(self) -> None:
@@ -329,7 +327,6 @@ class RequestJob(Job):
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop sending the response."""
         room = self._room
         if room is not None:
             self._is_client_gone = True
@@ -360,7 +357,6 @@ class RequestJob(Job):
             paused.ready()
 
     def _on_message(self, future: Future) -> None:
-        """Handle granian's message, in a thread of its pool."""
         self._disconnect_future = None
         with contextlib.suppress(BaseException):  # cancelled with the response
             message = future.result()

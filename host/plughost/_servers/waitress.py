@@ -181,7 +181,6 @@ class WaitressEngine:
         self._loop_lock = threading.Lock()  # around an iteration
 
     def start(self, listening: socket.socket) -> None:
-        """Serve on a listening socket."""
         self.port = listening.getsockname()[1]
         self._server = server = Server(
             self._call,
@@ -201,13 +200,11 @@ class WaitressEngine:
             thread.start()
 
     def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
         self._options = replace(self._options, body_limit=limit)
         if self._server is not None:
             self._server.adj.options = self._options
 
     def drain(self, grace: float) -> bool:
-        """Accept no more, answer what is in flight, close every connection, and end the threads."""
         server, self._server = self._server, None
         if server is None:
             return True

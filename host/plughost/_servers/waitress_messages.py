@@ -51,7 +51,6 @@ class StrictChunkedReceiver:
         self._trailer_bytes = 0
 
     def __len__(self) -> int:
-        """Return how many bytes of the body were received."""
         return len(self._buffer)
 
     @property
@@ -93,11 +92,9 @@ class StrictChunkedReceiver:
             self.completed = line["field"] is None
 
     def getfile(self) -> Any:
-        """Return a file with the body."""
         return self._buffer.getfile()
 
     def getbuf(self) -> Any:
-        """Return the buffer of the body."""
         return self._buffer
 
 
@@ -205,7 +202,6 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self.path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1") if "%" in path else path
 
     def get_body_stream(self) -> Any:
-        """Return a file with the body."""
         return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()
 
 
@@ -231,7 +227,6 @@ class ResumableBody:
         self._paused = self._is_first = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Continue."""
         self._paused, self._is_first = False, True
         return self
 
@@ -316,7 +311,6 @@ class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
     """Responds with an error instead of calling the application."""
 
     def execute(self) -> None:
-        """Write problem details, and close the connection."""
         asked = self.channel.requests[0]  # where the application failed, `self.request` is made up by waitress
         self.status, headers, body = engine_error(self.request.error.code, asked.headers.get("X_REQUEST_ID", ""))
         self.response_headers.extend(headers)

@@ -41,7 +41,6 @@ class Edit:
     after: str
 
     def undo(self) -> None:
-        """Put the old file back."""
         with _as_command_error(self.file):
             if self.before is None:
                 self.file.unlink()

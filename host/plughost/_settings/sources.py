@@ -33,12 +33,10 @@ NOT_SETTINGS: Final = ("PLUGHOST_CONFIG", "PLUGHOST_TEST_")
 
 
 def plugin_prefix(plugin: str) -> str:
-    """Return the prefix of the variables that set a plugin's settings."""
     return f"{ENV_PREFIX}PLUGINS__{plugin.replace('-', '_').upper()}__"
 
 
 def variable_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    """Yield the names of the variables that set a model's fields."""
     for name, info in model.model_fields.items():
         yield f"{prefix}{name}".upper()
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
@@ -53,7 +51,6 @@ class Variables:
     """
 
     def __init__(self, model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> None:
-        """Decode the variables."""
         self.values: dict[str, Any] = {}
         self._sources: dict[tuple[str, ...], str] = {}
         malformed = []
@@ -190,7 +187,6 @@ class Settings:
         )
 
     def with_all_enabled(self) -> Settings:
-        """Return settings that disable no plugin."""
         return replace(self, host=self.host.model_copy(update={"disabled": ()}))
 
     def path(self, given: Path | None) -> Path | None:
@@ -311,7 +307,6 @@ def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping
 
 
 def default_settings() -> Settings:
-    """Return the settings of a host without a file and without variables."""
     return _build_settings({}, None, {}, Path.cwd())
 
 
