@@ -162,8 +162,14 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
             dispatcher.blocking_plugins = blocking_plugins
             stack.callback(dispatcher.close, 2)
             tls = certificate if chosen.scheme == "https" else None
-            engine = open_engine(PlainApplication(application), listener, EngineOptions(**options), tls, dispatcher)
-            engine.start(open_socket(listener))
+            engine = open_engine(
+                PlainApplication(application),
+                listener,
+                open_socket(listener),
+                options=EngineOptions(**options),
+                tls=tls,
+                dispatcher=dispatcher,
+            )
             served = Served(chosen, engine, certificate.certificate)
             stack.callback(served.close)
             return served

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from plughost._apps.application import SiteApp
+    from plughost._servers.base import Address
     from plughost._servers.granian import GranianEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
@@ -150,9 +151,8 @@ class Serving:
         new_engines: dict[Listener, GranianEngine] = {}
         try:
             for listener, others in connections.items():
-                engine = cast("GranianEngine", self._make_engine(listener, site_apps[listener.site].body_limit, tls))
-                engine.start(self._sockets.duplicate(listener), foreign_clients=others)
-                new_engines[listener] = engine
+                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls, others)
+                new_engines[listener] = cast("GranianEngine", engine)
             tls.require_unchanged()
         except BaseException:
             accepted = {listener: engine.pause() - connections[listener] for listener, engine in new_engines.items()}
@@ -182,7 +182,13 @@ class Serving:
             )
         return limit
 
-    def _make_engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
+    def _make_engine(
+        self,
+        listener: Listener,
+        body_limit: int,
+        tls: PreparedTLS | None,
+        foreign_clients: frozenset[Address] = frozenset(),
+    ) -> Engine:
         site_settings = _site_settings(listener.site, self._settings)
         options = EngineOptions(
             connection_limit=self._connection_limit(listener),
@@ -193,12 +199,19 @@ class Serving:
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(site_settings.client_ca),
         )
-        return open_engine(self.sites[listener.site], listener, options, tls, self.dispatcher)
+        return open_engine(
+            self.sites[listener.site],
+            listener,
+            self._sockets.duplicate(listener),
+            options=options,
+            tls=tls,
+            dispatcher=self.dispatcher,
+            foreign_clients=foreign_clients,
+        )
 
     def _open_listener(self, listener: Listener, body_limit: int) -> None:
         tls = self._tls() if listener.scheme == "https" else None
         engine = self._make_engine(listener, body_limit, tls)
-        engine.start(self._sockets.duplicate(listener))
         self.engines[listener] = engine
         if tls is not None:
             tls.require_unchanged()

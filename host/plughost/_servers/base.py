@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
 import ssl
 import time
 from collections import Counter
@@ -197,14 +196,7 @@ class Engine(Protocol):
 
     @property
     def port(self) -> int:
-        """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
-
-    def start(self, listening: socket.socket) -> None:
-        """Serve on a listening socket, which belongs to the engine then; return when connections are accepted.
-
-        Raises:
-            ListenError: The certificate can't be used.
-        """
+        """The TCP port it listens on, the real one where the listener asked for 0."""
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
