@@ -28,10 +28,9 @@ from plughost._plugins import registration
 from plughost._plugins.environment import HOST, Environment, mark_disallowed
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import CommandAudit
+from plughost._runtime.building import set_contexts
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost._runtime.optional import library_problems
-from plughost.ratelimits import RateLimits
 from plughost.stores import open_stores
 
 if TYPE_CHECKING:
@@ -142,19 +141,9 @@ def _set_context(name: str, config: Path | None) -> None:
     registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
-    usable = not any(library_problems(settings.host))  # else in memory, which suffices for a command and can't fail
-    rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
-    registration.set_contexts(
-        registry,
-        data_root=settings.data_dir,
-        logger=host.logger,
-        rate_limits=rate_limits,
-        services=host.view,
-        dev=False,
-        # Aliases are the operator's own commands, and control the host.
-        trusted=(*settings.host.trusted, *ALIASES.values()),
-        audits=CommandAudit(settings),
-    )
+    host.audit = CommandAudit(settings)
+    # Aliases are the operator's own commands, and control the host.
+    set_contexts(host, registry, settings, trusted=(*settings.host.trusted, *ALIASES.values()))
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)
         entry.context = replace(entry.context, stores=_LazyStores(entry, settings))

@@ -34,23 +34,7 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
     running = host.generation
     registration.load(registry)
     registration.validate_settings(registry, settings)
-    problems = tuple(library_problems(settings.host))
-    if problems:
-        rate_limits = RateLimits()
-    elif running.rate_limits.settings == settings.host.rate_limits:
-        rate_limits = running.rate_limits
-    else:
-        rate_limits = RateLimits(settings.host.rate_limits, host.logger)
-    registration.set_contexts(
-        registry,
-        data_root=settings.data_dir,
-        logger=host.logger,
-        rate_limits=rate_limits,
-        services=host.view,
-        dev=host.dev and not host.exposed,
-        trusted=settings.host.trusted,
-        audits=host.audit,
-    )
+    rate_limits = set_contexts(host, registry, settings, settings.host.trusted)
     registration.declare_stores(registry)
     conflicts.find_store_conflicts(registry)
     declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
@@ -70,8 +54,29 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
         rate_limits=rate_limits,
         sites=sites,
         warnings=(*warnings, *environment.warnings),
-        problems=problems,
+        problems=tuple(library_problems(settings.host)),
     )
+
+
+def set_contexts(host: HostState, registry: Registry, settings: Settings, trusted: Collection[str]) -> RateLimits:
+    """Set the context of each plugin. Return their rate limits: those of the running generation, if they still fit."""
+    if any(library_problems(settings.host)):  # then no host serves, and for a command, to count in memory suffices
+        rate_limits = RateLimits()
+    elif host.generation.rate_limits.settings == settings.host.rate_limits:
+        rate_limits = host.generation.rate_limits
+    else:
+        rate_limits = RateLimits(settings.host.rate_limits, host.logger)
+    registration.set_contexts(
+        registry,
+        data_root=settings.data_dir,
+        logger=host.logger,
+        rate_limits=rate_limits,
+        services=host.view,
+        dev=host.dev and not host.exposed,
+        trusted=trusted,
+        audits=host.audit,
+    )
+    return rate_limits
 
 
 def migrate(host: HostState, generation: Generation) -> Generation:

@@ -195,13 +195,10 @@ class Settings:
 
     def mount_settings(self, plugin: str) -> MountSettings:
         """Return the host's part of a plugin's table."""
-        return self._validate(MountSettings, plugin)
+        return self.plugin_settings(plugin, MountSettings)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
         """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
-        return self._validate(model, plugin)
-
-    def _validate(self, model: type[ModelT], plugin: str) -> ModelT:
         is_host_part = model is MountSettings
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
