@@ -119,6 +119,7 @@ def _switch(
     target = sorted({*disabled} ^ {*settings.host.disabled})
     with CommandAudit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
+        edit.apply()
         report: ReloadReport | None = None
         if not no_reload:
             with suppress(NotRunning):

@@ -12,7 +12,7 @@ from plughost._plugins.failures import Failure
 from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
-from plughost._runtime.optional import library_problems
+from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Registry
     from plughost._runtime.state import HostState
-    from plughost._settings.models import SiteSettings
+    from plughost._settings.models import HostSettings, SiteSettings
     from plughost._settings.sources import Settings
 
 
@@ -54,13 +54,13 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
         rate_limits=rate_limits,
         sites=sites,
         warnings=(*warnings, *environment.warnings),
-        problems=tuple(library_problems(settings.host)),
+        problems=tuple(_library_problems(settings.host)),
     )
 
 
 def set_contexts(host: HostState, registry: Registry, settings: Settings, trusted: Collection[str]) -> RateLimits:
     """Set the context of each plugin. Return their rate limits: those of the running generation, if they still fit."""
-    if any(library_problems(settings.host)):  # then no host serves, and for a command, to count in memory suffices
+    if any(_library_problems(settings.host)):  # then no host serves, and for a command, to count in memory suffices
         rate_limits = RateLimits()
     elif host.generation.rate_limits.settings == settings.host.rate_limits:
         rate_limits = host.generation.rate_limits
@@ -182,3 +182,19 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
                 f"the site {name} is reached from elsewhere ({address}) and answers whatever Host a request names;"
                 f" set sites.{name}.allowed_hosts to the names that it is reached by"
             )
+
+
+def _library_problems(host: HostSettings) -> Iterator[str]:
+    """Yield a sentence for each setting of the host that needs a library which can't be used."""
+    if host.rate_limits.shared:
+        yield from _library_problem("rate_limits.storage", "redis", "redis")
+    for site, table in host.sites:
+        if "zstd" in table.compression.encodings:
+            yield from _library_problem(f"sites.{site}.compression.encodings", ZSTD, "compression")
+
+
+def _library_problem(setting: str, module: str, extra: str) -> Iterator[str]:
+    try:
+        import_optional(module, extra=extra)
+    except LibraryError as error:
+        yield f"{setting}: {error}"

@@ -25,7 +25,7 @@ from plughost._runtime.generation import (
 )
 from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
-from plughost._settings.editing import edit_setting, editing, preview_setting
+from plughost._settings.editing import edit_setting, editing
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Host(HostState):
             return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
-        return preview_setting(self.settings, self.generation.models, key, value)
+        return edit_setting(self.settings, self.generation.models, key, value).preview()
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
         with editing(self.settings):
@@ -355,6 +355,7 @@ class Host(HostState):
     ) -> ReloadReport:
         """Change a setting in the file and reload. If that is refused, restore the file."""
         edit = edit_setting(self.settings, self.generation.models, key, value)
+        edit.apply()
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
@@ -364,7 +365,7 @@ class Host(HostState):
         return self._stop_requests.made or self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
-        if self.phase is not Phase.SERVING:
+        if self.phase is not Phase.SERVING or not self.serving.certificates:
             return report
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
