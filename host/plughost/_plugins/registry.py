@@ -36,13 +36,11 @@ class PluginRecord:
     """The record of a plugin in the registry.
 
     Attributes:
-        installed: The plugin as discovered.
         reused: Whether it has the same objects as in the previous generation.
         failure: Why it does not serve. None if it serves or is disabled.
         trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
         mount: The part of its settings that the host reads: site and body limit.
-        authenticator: The authenticator that it offers, or None.
         seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
 

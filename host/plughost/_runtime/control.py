@@ -191,12 +191,7 @@ def socket_path(data_dir: Path) -> Path:
 
 
 def _require_own_folder(path: Path, data_dir: Path) -> None:
-    """Refuse a socket outside the data folder unless its folder is this user's alone.
-
-    Raises:
-        PermissionError: The folder belongs to another user, or others may write to it.
-        FileNotFoundError: The folder does not exist.
-    """
+    """Refuse a socket outside the data folder, by PermissionError, unless its folder is this user's alone."""
     folder = path.parent
     if folder == data_dir:
         return

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 
 class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
-    """The host refuses to serve: a required plugin does not serve, or a setting can't be fulfilled.
-
-    Attributes:
-        registry: All plugins and their states.
-    """
+    """The host refuses to serve: a required plugin does not serve, or a setting can't be fulfilled."""
 
     def __init__(self, message: str, registry: Registry) -> None:
         super().__init__(message)
@@ -48,7 +44,6 @@ class Generation:
 
     Attributes:
         number: Its number, from 1; 0 before the start.
-        registry: All plugins and their states.
         sites: The app of each site, by name. A site without an active plugin is missing.
         warnings: Warnings for the operator.
         problems: Why it can't serve, for reasons other than its plugins.

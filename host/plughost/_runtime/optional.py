@@ -15,11 +15,7 @@ class LibraryError(Exception):
 
 
 def import_optional(module: str, *, extra: str) -> Any:
-    """Import an optional library.
-
-    Raises:
-        LibraryError: It is not installed, or its import raises any exception.
-    """
+    """Import an optional library, or raise LibraryError if it is not installed or its import raises any exception."""
     try:
         return import_module(module)
     except Exception as error:

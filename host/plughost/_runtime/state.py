@@ -60,14 +60,10 @@ class HostState:
     """The state of a host.
 
     Attributes:
-        dev: Whether it runs with `--dev`.
         exposed: With `dev`, the addresses that other machines can reach. Then it has no features for development.
         plugins_dir: The folder of single-file plugins. None without that setting or `dev`, or if it is `exposed`.
         without: Names of plugins to skip, in addition to those disabled in the settings.
-        logger: Its logger, which emits each line as an event of `lines`.
-        lines: The lines of its log, for subscribers.
-        events: Events of the host, for subscribers.
-        request_log: Records requests for observers.
+        logger: Its logger, which emits each line as an event of `lines`, for subscribers.
         generation: The generation that it serves. An empty one before `start`.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
@@ -281,11 +277,7 @@ class LiveView:
             return value
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
-        """Return the response to a query of a plugin's command.
-
-        Raises:
-            LookupError: The plugin does not serve, or has no such query.
-        """
+        """Return the response to a query of a plugin's command, or raise LookupError if no active plugin has it."""
         handler = next((each.context.queries.get(name) for each in self._host.active if each.name == plugin), None)
         if handler is None:
             message = f"no plugin {plugin} with the query {name} is active"

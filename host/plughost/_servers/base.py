@@ -49,11 +49,7 @@ class TLSFiles:
     key: Path
 
     def check(self, client_ca: Path | None) -> None:
-        """Read the files, and the authority that clients' certificates come from, if there is one.
-
-        Raises:
-            OSError: One cannot be read, or the key does not fit the certificate.
-        """
+        """Raise OSError if a file can't be read, the authority of clients' certificates too, or the key doesn't fit."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
         if client_ca is not None:
@@ -158,11 +154,9 @@ class OverloadLog:
 
 
 def excess_bodies(bodies: Iterable[BodyT], limit: int) -> list[BodyT]:
-    """Return the bodies to refuse, the newest of the clients that hold most, so that the others fit into the limit.
+    """Return which bodies, given the oldest first, to refuse so that the others fit into so many bytes of memory.
 
-    Args:
-        bodies: Those that are being received, the oldest first.
-        limit: Bytes of memory that they may take.
+    They are the newest of the clients that hold most.
     """
     held = {each: min(max(each.size, _MIN_BODY_BYTES), MEMORY_LIMIT) for each in bodies}
     excess = sum(held.values()) - limit
@@ -204,9 +198,5 @@ class Engine(Protocol):
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.
 
-        Args:
-            grace: Seconds after which what still runs is cut off.
-
-        Returns:
-            Whether every request in flight was answered.
+        What still runs after `grace` seconds is cut off. Return whether every request in flight was answered.
         """

@@ -29,13 +29,7 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class BlockingPool:
-    """The shares of all plugins, and the threads that run jobs outside the turn.
-
-    Args:
-        share_limit: How many threads slow requests of one plugin may hold.
-        max_threads: How many threads of the pool run jobs of one plugin.
-        queue_limit: How many jobs of one plugin may wait in a queue.
-        one_processor: Whether all threads share one processor; see `Processor`.
+    """The shares of all plugins, and the threads that run jobs outside the turn, up to `max_threads` for each plugin.
 
     Attributes:
         shares: What each plugin takes of the threads, by name.

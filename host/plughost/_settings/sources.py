@@ -44,11 +44,7 @@ def variable_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
 
 
 class Variables:
-    """The environment variables of one prefix, decoded for a model.
-
-    Attributes:
-        values: What they set, nested.
-    """
+    """The environment variables of one prefix, decoded for a model: `values` is what they set, nested."""
 
     def __init__(self, model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> None:
         self.values: dict[str, Any] = {}
@@ -171,11 +167,9 @@ class Settings:
         )
 
     def reread(self) -> tuple[Settings, tuple[str, ...]]:
-        """Read the file again.
+        """Read the file again. Return the settings, and a line for each changed key that takes effect only at a start.
 
-        Returns:
-            The settings, and a line for each changed key that takes effect only at a start. Such keys keep their
-            old values.
+        Such keys keep their old values.
         """
         new = read_settings(self.file, self.environment, self.base)
         changed = [key for key in RESTART_ONLY if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
@@ -219,13 +213,10 @@ class Settings:
         ]
 
     def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None], unread: Iterable[str] = ()) -> list[str]:
-        """Return a warning for each `PLUGHOST_` variable that sets nothing.
+        """Return a warning for each `PLUGHOST_` variable that sets nothing, given the settings models of all plugins.
 
-        It is no error: an orchestrator sets such variables itself for a service named plughost.
-
-        Args:
-            plugins: The settings model of each plugin. None if the plugin has none.
-            unread: The plugins whose model is not known, such as disabled ones: each of their variables may be right.
+        It is no error: an orchestrator sets such variables itself for a service named plughost. The models of `unread`
+        plugins are not known, such as of disabled ones: each of their variables may be right.
         """
         passed = (*NOT_SETTINGS, *map(plugin_prefix, unread))
         known = set(variable_names(HostSettings, ENV_PREFIX))
@@ -276,13 +267,10 @@ def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
 def read_settings(
     file: Path | None = None, environment: Mapping[str, str] | None = None, base: Path | None = None
 ) -> Settings:
-    """Read the settings file and the environment.
+    """Read the settings file and the environment, whose variables `PLUGHOST_<KEY>` override the file.
 
-    Args:
-        file: The TOML file. By default the one that `PLUGHOST_CONFIG` names, else `plughost.toml` if it exists.
-        environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
-            The process's by default.
-        base: The folder that relative paths start from. By default the file's folder, else the current one.
+    Without a file, it is the one that `PLUGHOST_CONFIG` names, else `plughost.toml` if it exists. Relative paths start
+    from `base`: by default the file's folder, else the current one.
     """
     environment = dict(os.environ) if environment is None else environment
     file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"))
