@@ -41,16 +41,15 @@ from plughost._api.jobs import Job, JobRun, JobView
 from plughost._api.metrics import Counter, Gauge, Histogram, Metrics, MetricView
 from plughost._api.reload_report import ReloadReport
 from plughost._files import locked_folder, tighten, write_private
-from plughost._plugins.discovery import InstalledPlugin
-from plughost._plugins.isolation import TookTooLong, bounded
-from plughost._plugins.metadata import InstalledDistribution
+from plughost._plugins.failures import TookTooLong, bounded
 from plughost._waiting import about_to_wait
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from plughost._plugins.environment import Environment
+    from plughost._plugins.distributions import InstalledDistribution
+    from plughost._plugins.environment import Environment, InstalledPlugin
 
 __all__ = [
     "CertificateError",
@@ -107,9 +106,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import rarely used and slow-to-import names on first use."""
-    if name == "Environment":
-        from plughost._plugins.environment import Environment  # noqa: PLC0415 - see above
+    """Import what most plugins don't need, and is slow to import, on first use."""
+    if name in {"Environment", "InstalledDistribution", "InstalledPlugin"}:
+        from plughost._plugins import environment  # noqa: PLC0415 - see above
 
-        return Environment
+        return getattr(environment, name)
     raise AttributeError(name)

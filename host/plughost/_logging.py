@@ -60,12 +60,9 @@ def suppress_events(*events: str) -> Iterator[None]:
 def make_logger(
     settings: LogSettings, stream: TextIO | None = None, lines: Events | None = None
 ) -> structlog.stdlib.BoundLogger:
-    """Make a host's own logger, without any global configuration.
+    """Make a host's own logger, without any global configuration. By default it writes to standard error.
 
-    Args:
-        settings: The table `[log]`.
-        stream: Where lines go; standard error by default.
-        lines: Receives an event `line` for each line while somebody watches.
+    While somebody watches `lines`, each line is published there as an event `line`, too.
     """
     import structlog  # noqa: PLC0415 - brings rich, and most commands log nothing
 

@@ -93,7 +93,6 @@ def test_key_in_another_form_is_converted(files: Files, handshake: Any, rsa_key:
     loaded = files.load(PASSWORD)
     assert loaded.key.parent == files.work
     assert is_plain_pkcs8(loaded.key)
-    assert loaded.password is None
     assert stat.S_IMODE(loaded.key.stat().st_mode) == 0o600
     assert handshake(loaded, "service.test", files.root)
 

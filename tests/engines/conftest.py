@@ -22,8 +22,9 @@ from tests.waiting import wait_until
 
 from plughost._api.host import Listener
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
+from plughost._servers.connections import open_socket
 from plughost._servers.dispatcher import Dispatcher
-from plughost._servers.native_threads import TOKIO_WORKER
+from plughost._servers.processor import TOKIO_WORKER
 from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
@@ -160,10 +161,15 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
             dispatcher = Dispatcher(threads, share=threads)
             dispatcher.blocking_plugins = blocking_plugins
             stack.callback(dispatcher.close, 2)
+            tls = certificate if chosen.scheme == "https" else None
             engine = open_engine(
-                PlainApplication(application), listener, EngineOptions(**options), certificate, dispatcher
+                PlainApplication(application),
+                listener,
+                open_socket(listener),
+                options=EngineOptions(**options),
+                tls=tls,
+                dispatcher=dispatcher,
             )
-            engine.start()
             served = Served(chosen, engine, certificate.certificate)
             stack.callback(served.close)
             return served

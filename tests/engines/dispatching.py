@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
+from plughost._servers.connections import open_socket
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.responses import engine_error
 from plughost._servers.work import Job
@@ -50,9 +52,21 @@ class PlainApplication:
         return [body]
 
 
-def open_with_own_dispatcher(application: WSGIApplication, listener: Listener, tls: TLSFiles | None = None) -> Engine:
+def open_with_own_dispatcher(
+    application: WSGIApplication,
+    listener: Listener,
+    tls: TLSFiles | None = None,
+    listening: socket.socket | None = None,
+) -> Engine:
     """Return an engine with its own dispatcher, which starts threads only for requests."""
-    return open_engine(PlainApplication(application), listener, EngineOptions(), tls, Dispatcher(THREADS))
+    return open_engine(
+        PlainApplication(application),
+        listener,
+        listening or open_socket(listener),
+        options=EngineOptions(),
+        tls=tls if listener.scheme == "https" else None,
+        dispatcher=Dispatcher(THREADS),
+    )
 
 
 class Task(Job):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from waitress.buffers import OverflowableBuffer
 
-from plughost._servers.waitress_chunks import StrictChunkedReceiver
+from plughost._servers.waitress_messages import StrictChunkedReceiver
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication

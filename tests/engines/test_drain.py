@@ -177,20 +177,19 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
     served = serve(gate, https_lane)
     engine = served.engine
     assert isinstance(engine, GranianEngine)
-    assert engine._serving is not None
-    _, _, requests = engine._serving
+    requests = engine._requests
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()
-        engine._disconnect_idle(requests, -1.0)
+        engine._disconnect_idle(-1.0)
         gate.opened.set()
         wait_until(lambda: not requests.in_flight)
-        engine._disconnect_idle(requests, -1.0)
+        engine._disconnect_idle(-1.0)
         assert exchange(connection, b"")[1] == b"/held"
         assert exchange(connection, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/next"
 
         def cut() -> bool:
-            engine._disconnect_idle(requests, -1.0)
+            engine._disconnect_idle(-1.0)
             return not connections.clients(engine.port)
 
         wait_until(cut)
@@ -332,8 +331,7 @@ def test_a_drain_waits_for_the_native_thread_of_a_request(
     monkeypatch.setattr("plughost._servers.granian._STOP_SECONDS", 60.0)
     served = serve(gate, LANES[1])
     engine = cast("GranianEngine", served.engine)
-    assert engine._serving is not None
-    _, worker, _ = engine._serving
+    worker = engine._worker
     with served.connect() as connection:
         connection.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()

@@ -36,39 +36,19 @@ def listener(lane: Lane, port: int = 0, address: str = "127.0.0.1") -> Listener:
     return Listener(site="main", scheme=lane.scheme, address=address, port=port, engine=lane.engine)
 
 
-def test_two_engines_on_one_port_are_refused(serve: Serve, http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
+def test_two_engines_on_one_port_are_refused(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """The second one's error names the port and the remedy; the first one continues to serve."""
     served = serve(gate, http1_lane)
-    second = open_with_own_dispatcher(gate, listener(http1_lane, served.engine.port), certificate)
     with pytest.raises(ListenError, match=rf"127\.0\.0\.1, port {served.engine.port} .*another program uses the port"):
-        second.start()
+        open_socket(listener(http1_lane, served.engine.port))
     assert served.client().get("/first").text == "/first"
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_unavailable_address_is_named(http1_lane: Lane, certificate: TLSFiles, gate: Gate, address: str) -> None:
+def test_an_unavailable_address_is_named(http1_lane: Lane, address: str) -> None:
     """The message names the address."""
     with pytest.raises(ListenError, match=address):
-        open_with_own_dispatcher(gate, listener(http1_lane, address=address), certificate).start()
-
-
-def test_waitress_refuses_https(certificate: TLSFiles, gate: Gate) -> None:
-    """The message names the engine to set."""
-    with pytest.raises(ListenError, match="granian"):
-        open_with_own_dispatcher(
-            gate,
-            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="waitress"),
-            certificate,
-        )
-
-
-def test_https_needs_a_certificate(gate: Gate) -> None:
-    """Without one, nothing is opened."""
-    with pytest.raises(ListenError, match="certificate"):
-        open_with_own_dispatcher(
-            gate,
-            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
-        )
+        open_socket(listener(http1_lane, address=address))
 
 
 def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:
@@ -76,22 +56,17 @@ def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, 
     broken = tmp_path / "key.pem"
     broken.write_text("nothing")
     for key in (broken, tmp_path / "missing.pem"):
-        engine = open_with_own_dispatcher(
-            gate,
-            Listener(site="main", scheme="https", address="127.0.0.1", port=0, engine="granian"),
-            TLSFiles(certificate=certificate.certificate, key=key),
-        )
+        files = TLSFiles(certificate=certificate.certificate, key=key)
         with pytest.raises(ListenError, match="certificate and its key"):
-            engine.start()
+            open_with_own_dispatcher(gate, listener(Lane("granian", "https")), files)
 
 
 def test_an_inherited_socket_is_served(http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """An engine uses an inherited listening socket as it is, and serves the clients in its backlog."""
     handed = socket.create_server(("127.0.0.1", 0))
     port = handed.getsockname()[1]
-    engine = open_with_own_dispatcher(gate, listener(http1_lane, port), certificate)
     with socket.create_connection(("127.0.0.1", port), timeout=20) as early:
-        engine.start(handed)
+        engine = open_with_own_dispatcher(gate, listener(http1_lane, port), certificate, handed)
         assert engine.port == port
         if http1_lane.scheme == "https":
             context = ssl.create_default_context(cafile=certificate.certificate)
@@ -110,7 +85,6 @@ def test_starting_and_stopping_leaves_nothing_behind(
 
     def live(port: int = 0) -> int:
         engine = open_with_own_dispatcher(gate, listener(http1_lane, port), certificate)
-        engine.start()
         with socket.create_connection(("127.0.0.1", engine.port), timeout=20):
             assert engine.drain(5)
         return engine.port
@@ -137,26 +111,9 @@ def test_a_drain_waits_for_native_threads(certificate: TLSFiles, gate: Gate) -> 
         names = [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]
         return [name for name in names if name.endswith(f"-{engine.port}\n")]
 
-    engine.start()
     assert natives()
     engine.drain(5)
     assert not natives()
-
-
-def test_an_engine_starts_again_after_its_drain(http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
-    """The same object serves a second time."""
-    engine = open_with_own_dispatcher(gate, listener(http1_lane), certificate)
-    for _ in range(2):
-        engine.start()
-        socket.create_connection(("127.0.0.1", engine.port), timeout=20).close()
-        assert engine.drain(5)
-
-
-def test_draining_an_engine_that_never_started_does_nothing(
-    http1_lane: Lane, certificate: TLSFiles, gate: Gate
-) -> None:
-    """It reports that nothing was lost."""
-    assert open_with_own_dispatcher(gate, listener(http1_lane), certificate).drain(1)
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1_1:DeprecationWarning")  # its refusal is the point
@@ -221,16 +178,15 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
 
 def test_waitress_accepts_many_connections_at_once(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
     """With one connection a turn, the last client would wait for as many answers."""
+    lane = listener(Lane("waitress", "http"))
     engine = WaitressEngine(
-        PlainApplication(environ_app), listener(Lane("waitress", "http")), EngineOptions(), dispatcher
+        PlainApplication(environ_app), lane, open_socket(lane), options=EngineOptions(), dispatcher=dispatcher
     )
     with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread runs the loop meanwhile
-        engine.start()
         stack.callback(engine.drain, 2)
         for _ in range(20):
             stack.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
         server = engine._server
-        assert server is not None
         while not server.active_channels:  # the first turn may be for the loop's own trigger
             server.run_loop_once()
         assert len(server.active_channels) == 20
@@ -264,9 +220,7 @@ def test_waitress_trigger_stays_open_while_it_is_in_use(gate: Gate, monkeypatch:
         "WaitressEngine",
         open_with_own_dispatcher(gate, listener(LANES[0])),
     )
-    engine.start()
     server = engine._server
-    assert server is not None
     wakes, go_on, found = threading.Event(), threading.Event(), list[bool]()
 
     def pull_trigger(woken: TcpWSGIServer) -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.host.packages import plugin_entry, speaker_source, write_package
 from tests.host.test_reload_packages import InFolder, install
 
-from plughost._runtime.building import Discovery
+from plughost._logging import silent_logger
+from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
 
@@ -196,6 +197,6 @@ def test_ignored_single_files_are_reported(folder: str, address: str, message: s
     """A missing folder is a warning, and so is a folder whose files others can change."""
     settings = tmp_path / "plughost.toml"
     settings.write_text(f'plugins_dir = "{folder}"\naddress = "{address}"\n')
-    (warning,) = Discovery(list).discover(read_settings(settings), dev=True).warnings
-    assert warning.startswith("plugins_dir: ")
+    generation = Host(read_settings(settings), dev=True, logger=silent_logger(), distributions=list).dry_run()
+    (warning,) = [each for each in generation.warnings if each.startswith("plugins_dir: ")]
     assert message in warning

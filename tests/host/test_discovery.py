@@ -17,7 +17,7 @@ from plughost._plugins.environment import Environment
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
 
 
 def discover(distributions: Iterable[metadata.Distribution]) -> tuple[InstalledPlugin, ...]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.host.packages import remove_package, write_package
 
+from plughost._plugins.discovery import PthFiles
 from plughost._plugins.environment import Environment
-from plughost._plugins.pth_files import PthFiles
 
 Install = Callable[..., None]
 

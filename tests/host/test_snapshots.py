@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.host.packages import write_package
 
+from plughost._plugins.distributions import unload
 from plughost._plugins.environment import Environment
-from plughost._plugins.snapshots import unload
 
 if TYPE_CHECKING:
-    from plughost._plugins.snapshots import Snapshot
+    from plughost._plugins.distributions import Snapshot
 
 
 def snapshot_of(folder: Path) -> Snapshot:

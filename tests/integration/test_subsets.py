@@ -129,7 +129,7 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
             logger=silent_logger(),
             distributions=lambda: known,
         )
-        generation = migrate(host, host.dry_run(), None)
+        generation = migrate(host, host.dry_run())
         refuse(generation, None, (), strict=True)
         generation.stores.open()
         try:

@@ -248,7 +248,7 @@ def test_a_redis_that_takes_no_writes_stays_away(
     redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch, setting: str, full: str, well: str
 ) -> None:
     """While Redis is full or may not write, its answers to reads end no outage, in health, log and counters."""
-    monkeypatch.setattr("plughost.ratelimits._shared.RETRY_DELAY", 0.0)
+    monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)
     log = LogCapture()
     logger = structlog.wrap_logger(structlog.ReturnLogger(), processors=[log])
     limits = RateLimits(RateLimitSettings(storage=redis.url, on_storage_failure="refuse"), logger)

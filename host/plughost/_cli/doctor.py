@@ -33,12 +33,11 @@ from plughost._cli.options import (
     preview_generation,
     print_json,
 )
-from plughost._plugins.discovery import HOST
-from plughost._plugins.environment import Environment
+from plughost._plugins.environment import HOST, Environment
 from plughost._runtime.control import NotPermitted, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
-from plughost._settings.variables import leaves
+from plughost._settings.sources import leaves
 from plughost._tls.certificates import certificate_in_use, describe, prepare
 
 if TYPE_CHECKING:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from plughost._commands import ALIASES, COMMANDS, SECTIONS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SHARED_OPTIONS: Final = {"--config": 1, "--without": 1, "--dev": 0, "--strict": 0, "--json": 0}
 """The options that several commands share, and the number of values of each."""
@@ -87,13 +85,11 @@ class Commands(click.Group):
             raise SystemExit(error.exit_code) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the host's commands by section, then the plugins'."""
         for section, rows in self._sections(ctx):
             with formatter.section(section):
                 formatter.write_dl(rows, col_max=20)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete the name of a command."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         commands = [row for _, rows in self._sections(ctx) for row in rows]

@@ -25,8 +25,7 @@ from rich.text import Text
 from plughost._files import remove_empty
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
-from plughost._settings.sources import DEFAULT_FILE, Settings, default_settings, read_settings
-from plughost._settings.variables import ENV_PREFIX
+from plughost._settings.sources import DEFAULT_FILE, ENV_PREFIX, Settings, default_settings, read_settings
 
 if TYPE_CHECKING:
     from plughost._runtime.generation import Generation
@@ -60,7 +59,6 @@ class Group(click.Group):
     """A group whose help shows the whole first sentence of each command."""
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command."""
         super().add_command(with_full_help(cmd), name)
 
 
@@ -207,7 +205,6 @@ def _chown_safely(descriptor: int, owner: os.stat_result) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 
@@ -321,5 +318,4 @@ def format_duration(seconds: float) -> str:
 
 
 def state_text(state: str) -> Text:
-    """Return a plugin's state in its colour."""
     return Text(state, style=_STATE_STYLES[state])

@@ -24,23 +24,20 @@ from plughost._cli.options import (
 )
 from plughost._commands import ALIASES
 from plughost._logging import silent_logger
-from plughost._plugins import loader, registration
-from plughost._plugins.allowed import mark_disallowed
-from plughost._plugins.discovery import HOST
-from plughost._plugins.environment import Environment
+from plughost._plugins import registration
+from plughost._plugins.environment import HOST, Environment, mark_disallowed
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import CommandAudit
+from plughost._runtime.building import set_contexts
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost._runtime.optional import library_problems
-from plughost.ratelimits import RateLimits
 from plughost.stores import open_stores
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
@@ -124,7 +121,7 @@ def _load_with_required(name: str, found: Collection[InstalledPlugin]) -> tuple[
     """Import a plugin and those that it requires, but no others."""
     wanted = next(each for each in found if each.name == name)
     registry = Registry(each for each in found if each.name == name or each.name in wanted.requires)
-    loader.load(registry)
+    registration.load(registry)
     return registry, next(entry for entry in registry if entry.installed is wanted)
 
 
@@ -144,19 +141,9 @@ def _set_context(name: str, config: Path | None) -> None:
     registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
-    usable = not any(library_problems(settings.host))  # else in memory, which suffices for a command and can't fail
-    rate_limits = RateLimits(settings.host.rate_limits if usable else None, host.logger)
-    registration.set_contexts(
-        registry,
-        data_root=settings.data_dir,
-        logger=host.logger,
-        rate_limits=rate_limits,
-        services=host.view,
-        dev=False,
-        # Aliases are the operator's own commands, and control the host.
-        trusted=(*settings.host.trusted, *ALIASES.values()),
-        audits=CommandAudit(settings),
-    )
+    host.audit = CommandAudit(settings)
+    # Aliases are the operator's own commands, and control the host.
+    set_contexts(host, registry, settings, trusted=(*settings.host.trusted, *ALIASES.values()))
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)
         entry.context = replace(entry.context, stores=_LazyStores(entry, settings))
@@ -169,7 +156,6 @@ class _CommandHost(Host):
     """The host of a plugin's command. It never serves, but passes commands on to the running host."""
 
     def reload(self, accept: Collection[str] = (), *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Reload the running host. See `plughost.HostControl`."""
         return reload_running(self.settings.data_dir, accept)
 
     @cached_property

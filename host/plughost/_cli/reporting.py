@@ -15,7 +15,7 @@ from rich.text import Text
 
 from plughost._cli.options import EXIT_PROBLEMS, console, plain_table, plugins_table, say
 from plughost._logging import Bridge, is_text, suppress_events
-from plughost._runtime.reports import trouble_of
+from plughost._runtime.generation import trouble_of
 from plughost._runtime.sites import listeners_of
 
 if TYPE_CHECKING:

@@ -28,19 +28,17 @@ from plughost._cli.options import (
 from plughost._cli.plugin_commands import command_problems
 from plughost._cli.reporting import Reporter
 from plughost._logging import make_logger
-from plughost._plugins.discovery import HOST
-from plughost._plugins.environment import Environment
+from plughost._plugins.environment import HOST, Environment
+from plughost._plugins.failures import Interrupted
 from plughost._plugins.integrity import altered_files
-from plughost._plugins.isolation import Interrupted
 from plughost._plugins.registry import State
 from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
 from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
-from plughost._runtime.reports import status_of
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import client_authorities, has_https, listeners_of
 from plughost._runtime.sockets import Sockets, inherit
-from plughost._runtime.state import Phase
+from plughost._runtime.state import Phase, status_of
 from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.sources import Settings
 
 
@@ -119,6 +119,7 @@ def _switch(
     target = sorted({*disabled} ^ {*settings.host.disabled})
     with CommandAudit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
+        edit.apply()
         report: ReloadReport | None = None
         if not no_reload:
             with suppress(NotRunning):

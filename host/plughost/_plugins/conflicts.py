@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
-from plughost._plugins.discovery import sort_graph
+from plughost._plugins.environment import sort_graph
 from plughost._plugins.failures import Failure
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.validation import routing_problem
@@ -68,7 +68,6 @@ def _fail_conflicting(
 
 
 def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
-    """Return why a plugin can't have its claims, or None."""
     repeated = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if repeated is not None:

@@ -1,92 +1,169 @@
-"""Discovery: installed plugins, known from their distributions' metadata without an import."""
+"""Discovery: what is installed, read anew at each reload, without an import."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import importlib.util
+import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Final
+import site
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from plughost._commands import RESERVED
+from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_disallowed
 
-if TYPE_CHECKING:
-    from importlib import metadata
-
-ENTRY_POINT_GROUP: Final = "plughost.plugins"
-HOST: Final = "plughost"
-
-_plugin_name = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*").fullmatch
+_MODULE_PREFIX: Final = "plughost_single_file_"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstalledPlugin:
-    """An installed plugin.
+def single_files(folder: Path) -> Iterator[metadata.Distribution]:
+    """Yield a distribution for each Python file of a folder whose name does not begin with an underscore."""
+    files = sorted(folder.glob("*.py"))
+    return (_SingleFile(file) for file in files if not file.name.startswith("_"))
 
-    Attributes:
-        name: The plugin's name, which is that of its entry point.
-        distribution: The distribution that provides it.
-        version: The distribution's version.
-        entry_point: What to load.
-        requires: Names of the plugins that it depends on, directly or through libraries.
-        closure: Normalised names of its distribution and its requirements, direct and indirect.
-        problem: Why its metadata makes it unusable, or None.
-        unmet: The first requirement, its own or a library's, that is not met. None if all are.
-    """
 
-    name: str
-    distribution: str
-    version: str
-    entry_point: metadata.EntryPoint
-    requires: tuple[str, ...] = ()
-    closure: frozenset[str] = frozenset()
-    problem: str | None = None
-    unmet: str | None = None
+class _EntryPoint(metadata.EntryPoint):
+    """An entry point that loads by a function: its object is in no module on `sys.path`."""
+
+    def load(self) -> Any:
+        return vars(self)["function"]()
+
+
+class MemoryDistribution(metadata.Distribution):
+    """A distribution of one plugin, with metadata that exist only in memory."""
+
+    def __init__(self, text: str, plugin: str, value: str, load: Callable[[], Any], file: Path | None = None) -> None:
+        self._text = text
+        point = _EntryPoint(plugin, value, ENTRY_POINT_GROUP)
+        vars(point).update(function=load, file=file)
+        self._points = metadata.EntryPoints([point])
 
     @property
-    def label(self) -> str:
-        """The plugin with its distribution and version, as messages name it."""
-        return f"{self.name} ({self.distribution} {self.version})"
+    def entry_points(self) -> metadata.EntryPoints:
+        return self._points
+
+    def read_text(self, filename: str) -> str | None:
+        return self._text if filename == "METADATA" else None
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        raise FileNotFoundError(path)
 
 
-def name_problem(name: str) -> str | None:
-    """Return why a plugin can't have a name, or None."""
-    if not _plugin_name(name):
-        return f"the entry point's name {name!r} must be lower-case words joined by hyphens"
-    if name in RESERVED:
-        return f"`plughost {name}` is a command of the host, so no plugin can be called {name}"
-    return None
+class _SingleFile(MemoryDistribution):
+    """A file as a distribution, with the file's name and version 0."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._name = file.name.encode(errors="backslashreplace").decode()  # it may not be valid UTF-8
+        stem = self._name.removesuffix(".py")
+        self._module = re.sub(r"\W", "_", f"{_MODULE_PREFIX}{stem}")
+        text = f"Metadata-Version: 2.1\nName: {self._name}\nVersion: 0\n"
+        super().__init__(text, stem.replace("_", "-"), self._module, self._load, file)
+
+    def read_text(self, filename: str) -> str | None:
+        if filename != "RECORD":
+            return super().read_text(filename)
+        digest = base64.urlsafe_b64encode(hashlib.sha256(self._file.read_bytes()).digest()).rstrip(b"=").decode()
+        return f"{self._name},sha256={digest},\n"
+
+    def locate_file(self, path: str | os.PathLike[str]) -> Any:
+        return self._file.parent / path
+
+    def _load(self) -> Any:
+        if self._module in sys.modules:
+            return sys.modules[self._module]
+        spec = importlib.util.spec_from_file_location(self._module, self._file)
+        assert spec is not None, "it is a Python file"
+        assert spec.loader is not None, "it is a Python file"
+        module = sys.modules[self._module] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[self._module]
+            raise
+        return module
 
 
-def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
-    """Yield a warning for each entry point whose group begins with the host's name but is not that of plugins."""
-    for distribution in distributions:
-        for point in distribution.entry_points:
-            if point.group != ENTRY_POINT_GROUP and point.group.startswith(HOST):
-                yield (
-                    f"{distribution.name}: its entry point {point.name} is in the group {point.group}, "
-                    f"and plugins are found in {ENTRY_POINT_GROUP} only"
-                )
+_IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 
-def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
-    """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
-    found = tuple(plugins)
-    requires = {plugin.name: plugin.requires for plugin in reversed(found)}  # of two with one name, the first serves
-    try:
-        names = sort_graph(requires)
-    except CycleError:  # distributions may require each other; then by name
-        return found
-    return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
+class _PthFile(NamedTuple):
+    """A `.pth` file at one moment, with the modules in its folder that it imports.
+
+    Other modules are not its own: `distutils-precedence.pth` imports `os`.
+    """
+
+    modified: int
+    folders: tuple[str, ...]
+    modules: tuple[str, ...]
 
 
-def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
-    """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
-    sorter = TopologicalSorter(graph)
-    sorter.prepare()
-    ordered: list[str] = []
-    while sorter.is_active():
-        ready = sorted(sorter.get_ready())
-        ordered += ready
-        sorter.done(*ready)
-    return ordered
+class PthFiles:
+    """The `.pth` files of site-packages that this process has loaded."""
+
+    def __init__(self) -> None:
+        """Register the existing files as loaded: Python has just started."""
+        self._loaded = _pth_files()
+
+    def unload_removed(self) -> None:
+        """Undo the effects of files that were removed or changed."""
+        unchanged = dict(self._loaded.items() & _pth_files().items())
+        still_used = {folder for each in unchanged.values() for folder in each.folders}
+        for old in (each for path, each in self._loaded.items() if path not in unchanged):
+            sys.path[:] = [each for each in sys.path if each not in old.folders or each in still_used]
+            sys.meta_path[:] = [each for each in sys.meta_path if getattr(each, "__module__", "") not in old.modules]
+            for name in old.modules:
+                sys.modules.pop(name, None)
+        self._loaded = unchanged
+
+    def load_new(self, environment: Environment, plugins: Iterable[str]) -> None:
+        """Load new files of editable installs, as Python does when it starts.
+
+        `plugins` are the distributions of plugins and their requirements, by normalised name. Others are not loaded.
+        """
+        current = _pth_files()
+        editable = (environment.installed[key] for key in sorted(plugins) if environment.installed[key].is_editable)
+        files = (Path(str(each.locate_file(file))) for each in editable for file in each.files or ())
+        for path in files:
+            if path in current and path not in self._loaded:
+                self._loaded[path] = current[path]
+                site.addpackage(str(path.parent), path.name, None)
+
+
+def _pth_files() -> dict[Path, _PthFile]:
+    found = {}
+    for folder in {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path):
+        for path in Path(folder).glob("*.pth"):
+            with suppress(OSError):  # pip is removing it
+                text = path.read_text(encoding="utf-8", errors="replace")
+                lines = filter(None, map(str.strip, text.splitlines()))  # an empty line would name site-packages itself
+                folders = tuple(str((path.parent / line).absolute()) for line in lines)
+                modules = tuple(each for each in _IMPORT.findall(text) if path.with_name(f"{each}.py").exists())
+                found[path] = _PthFile(path.stat().st_mtime_ns, folders, modules)
+    return found
+
+
+class Discovery:
+    """Discovers what is installed, at each reload."""
+
+    def __init__(
+        self, distributions: Callable[[], Iterable[metadata.Distribution]] | None, folder: Path | None
+    ) -> None:
+        """Discover what `distributions` returns, by default all on `sys.path`, and the single files of a folder."""
+        self._distributions = distributions or metadata.distributions
+        self._folder = folder
+        self._pth_files = PthFiles()
+
+    def discover(self, allowed: Collection[str] | None) -> Environment:
+        """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
+        self._pth_files.unload_removed()
+        files = single_files(self._folder) if self._folder is not None else ()
+        environment = Environment([*self._distributions(), *files])
+        environment.plugins = mark_disallowed(environment.plugins, allowed)
+        usable = [each for each in environment.plugins if not each.problem]
+        self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
+        return environment

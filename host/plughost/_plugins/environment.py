@@ -1,29 +1,108 @@
-"""The environment: installed distributions, their requirements, and their plugins."""
+"""The environment: installed distributions, their requirements, and their plugins, known without an import."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from graphlib import CycleError, TopologicalSorter
 from importlib import metadata
+from typing import Final
 
 from packaging.markers import UndefinedComparison
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from plughost._plugins.allowed import is_satisfied
-from plughost._plugins.discovery import (
-    ENTRY_POINT_GROUP,
-    HOST,
-    InstalledPlugin,
-    misplaced_entry_points,
-    name_problem,
-    sort_plugins,
+from plughost._commands import RESERVED
+from plughost._plugins.distributions import (
+    InstalledDistribution,
+    Snapshot,
+    editable_root,
+    find_distributions,
+    refresh_caches,
+    take_snapshot,
 )
-from plughost._plugins.metadata import InstalledDistribution, find_distributions
-from plughost._plugins.snapshots import Snapshot, editable_root, refresh_caches, take_snapshot
+
+ENTRY_POINT_GROUP: Final = "plughost.plugins"
+HOST: Final = "plughost"
+
+_plugin_name = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*").fullmatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledPlugin:
+    """An installed plugin.
+
+    Attributes:
+        name: The plugin's name, which is that of its entry point.
+        distribution: The distribution that provides it.
+        version: The distribution's version.
+        entry_point: What to load.
+        requires: Names of the plugins that it depends on, directly or through libraries.
+        closure: Normalised names of its distribution and its requirements, direct and indirect.
+        problem: Why its metadata makes it unusable, or None.
+        unmet: The first requirement, its own or a library's, that is not met. None if all are.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    entry_point: metadata.EntryPoint
+    requires: tuple[str, ...] = ()
+    closure: frozenset[str] = frozenset()
+    problem: str | None = None
+    unmet: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The plugin with its distribution and version, as messages name it."""
+        return f"{self.name} ({self.distribution} {self.version})"
+
+
+def name_problem(name: str) -> str | None:
+    if not _plugin_name(name):
+        return f"the entry point's name {name!r} must be lower-case words joined by hyphens"
+    if name in RESERVED:
+        return f"`plughost {name}` is a command of the host, so no plugin can be called {name}"
+    return None
+
+
+def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> Iterator[str]:
+    """Yield a warning for each entry point whose group begins with the host's name but is not that of plugins."""
+    for distribution in distributions:
+        for point in distribution.entry_points:
+            if point.group != ENTRY_POINT_GROUP and point.group.startswith(HOST):
+                yield (
+                    f"{distribution.name}: its entry point {point.name} is in the group {point.group}, "
+                    f"and plugins are found in {ENTRY_POINT_GROUP} only"
+                )
+
+
+def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
+    """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
+    found = tuple(plugins)
+    requires = {plugin.name: plugin.requires for plugin in reversed(found)}  # of two with one name, the first serves
+    try:
+        names = sort_graph(requires)
+    except CycleError:  # distributions may require each other; then by name
+        return found
+    return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
+
+
+def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
+    """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()
+    ordered: list[str] = []
+    while sorter.is_active():
+        ready = sorted(sorter.get_ready())
+        ordered += ready
+        sorter.done(*ready)
+    return ordered
 
 
 class Environment:
@@ -188,3 +267,43 @@ def _parse_requirement(text: str, extra: str) -> Requirement | None:
     except (InvalidRequirement, InvalidVersion, UndefinedComparison):
         return None  # pip has refused or corrected it at install
     return requirement if applies else None
+
+
+def parse_allowed(text: str) -> Requirement:
+    """Parse an item of the setting `allowed`. A ValueError says that it is not just a name and a range of versions."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise ValueError(f"{text!r} is no distribution with a range of versions: {error}") from None
+    if requirement.url or requirement.extras or requirement.marker:
+        raise ValueError(f"{text!r} is more than a distribution with a range of versions")
+    return requirement
+
+
+def why_not_allowed(allowed: Collection[str] | None, distribution: str, version: str) -> str | None:
+    """Return why a distribution may not provide plugins, or None. Without the setting, all may."""
+    if allowed is None:
+        return None
+    key = canonicalize_name(distribution)
+    matching = [each for each in map(parse_allowed, allowed) if canonicalize_name(each.name) == key]
+    if not matching:
+        return f"{distribution} {version} is not allowed: the setting allowed does not name it"
+    if any(is_satisfied(each, version) for each in matching):
+        return None
+    return f"{distribution} {version} is not allowed: the setting allowed has {', '.join(map(str, matching))}"
+
+
+def mark_disallowed(plugins: Iterable[InstalledPlugin], allowed: Collection[str] | None) -> tuple[InstalledPlugin, ...]:
+    """Return the plugins. Those that are not allowed get a problem, so that they are never imported."""
+    return tuple(
+        each if each.problem else replace(each, problem=why_not_allowed(allowed, each.distribution, each.version))
+        for each in plugins
+    )
+
+
+def is_satisfied(requirement: Requirement, version: str) -> bool:
+    """Return whether a version is in the range of a requirement. A pre-release may be, since it is installed."""
+    try:
+        return requirement.specifier.contains(version, prereleases=True)
+    except InvalidVersion:
+        return not requirement.specifier

@@ -9,12 +9,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from plughost._plugins.discovery import HOST
-from plughost._plugins.metadata import record_of
+from plughost._plugins.distributions import record_of
+from plughost._plugins.environment import HOST
 
 if TYPE_CHECKING:
+    from plughost._plugins.distributions import InstalledDistribution
     from plughost._plugins.environment import Environment
-    from plughost._plugins.metadata import InstalledDistribution
 
 _CODE_SUFFIXES: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
 _VIRTUALENV_FILES: Final = ("_virtualenv.pth", "_virtualenv.py")

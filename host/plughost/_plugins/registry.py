@@ -13,21 +13,18 @@ import pluggy
 
 from plughost._api import hookspecs
 from plughost._api.declarations import Declarations
-from plughost._plugins.failures import Failure, failure_from, with_advice
-from plughost._plugins.isolation import Interrupted, bounded, never
+from plughost._plugins.failures import Failure, Interrupted, bounded, failure_from, never, with_advice
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.context import PluginContext
     from plughost._api.declarations import RouteGroup
-    from plughost._plugins.discovery import InstalledPlugin
+    from plughost._plugins.environment import InstalledPlugin
     from plughost._settings.models import MountSettings
 
 
 class State(enum.StrEnum):
-    """The state of a plugin."""
-
     ACTIVE = "active"
     DISABLED = "disabled"
     FAILED = "failed"
@@ -39,13 +36,11 @@ class PluginRecord:
     """The record of a plugin in the registry.
 
     Attributes:
-        installed: The plugin as discovered.
         reused: Whether it has the same objects as in the previous generation.
         failure: Why it does not serve. None if it serves or is disabled.
         trouble: What went wrong while it served, such as a failing `started` or `stopping`.
         plugin: The loaded module or object.
         mount: The part of its settings that the host reads: site and body limit.
-        authenticator: The authenticator that it offers, or None.
         seconds: The seconds of its import and of each hook, by stage. Of a reused plugin, from when it was loaded.
     """
 
@@ -66,16 +61,13 @@ class PluginRecord:
 
     @property
     def name(self) -> str:
-        """The plugin's name."""
         return self.installed.name
 
     @property
     def sites(self) -> list[str]:
-        """The sites that it is mounted on."""
         return sorted({self.site_of(group) for group in self.declared.groups})
 
     def site_of(self, group: RouteGroup) -> str:
-        """Return the site that one of its route groups is mounted on."""
         return self.mount.site or group.site
 
 
@@ -112,7 +104,6 @@ class Registry:
         return iter(self.records)
 
     def active(self) -> tuple[PluginRecord, ...]:
-        """Return the active plugins."""
         return tuple(record for record in self.records if record.state is State.ACTIVE)
 
     def get(self, name: str) -> PluginRecord | None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from plughost._plugins.distributions import Snapshot, unload
 from plughost._plugins.registry import Registry, State
-from plughost._plugins.snapshots import Snapshot, unload
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Iterable, Mapping
+import reprlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from functools import singledispatch
 from itertools import combinations
@@ -15,17 +18,29 @@ from falcon.routing.util import SuffixedMethodNotFoundError
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
-from plughost._api.declarations import Check, Middleware, Observer, Operation, Page, Route, RouteGroup, Store
+from plughost._api.declarations import (
+    Check,
+    Middleware,
+    Observer,
+    Operation,
+    Page,
+    Parameter,
+    Response,
+    Route,
+    RouteGroup,
+    Store,
+)
 from plughost._api.errors import PluginError
 from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.field_types import type_problem
 from plughost._plugins.responders import responder_problem
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
+_TypeCheck = Callable[[Any], bool]
+_NESTED: Final = (Route, Operation, Response, Parameter)
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 
 _MIN_SECONDS: Final = 0.001
@@ -39,7 +54,7 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 def check(declared: Any) -> None:
     """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
-    type_error = type_problem(declared)
+    type_error = next(_type_problems(declared), None)
     _require(type_error is None, f"{where}: {type_error}")
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
@@ -49,6 +64,8 @@ def check(declared: Any) -> None:
 def _label(declared: Any) -> str:
     if isinstance(declared, RouteGroup):
         return f"route group {declared.prefix!r}"
+    if isinstance(declared, Route):
+        return f"route {declared.path!r}"
     kind = "health check" if isinstance(declared, Check) else type(declared).__name__.lower()
     return f"{kind} {declared.name!r}"
 
@@ -311,3 +328,65 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
             f"route group {declared.prefix!r}: it has idempotent operations, and no store for their answers: return "
             f"plughost.stores.idempotency_store({plugin!r}) from register_stores",
         )
+
+
+def _type_problems(declared: Any) -> Iterator[str]:
+    """Yield which values in a declaration have a wrong type, and the right type.
+
+    A status or a folder given as text would fail inside the host, for all plugins at once.
+    """
+    for each in fields(declared):
+        type_name, has_type = _FIELD_TYPES.get(str(each.type), ("", None))
+        value = getattr(declared, each.name)
+        if has_type is not None and not has_type(value):
+            yield f"{each.name} is no {type_name}: {reprlib.repr(value)}"
+            continue
+        items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
+        if isinstance(value, tuple | list):
+            items = ((_label(item), item) for item in value if isinstance(item, _NESTED))
+        for label, item in items:
+            if isinstance(item, _NESTED):
+                yield from (f"{label}: {problem}" for problem in _type_problems(item))
+
+
+def _instance_of(*kinds: type) -> _TypeCheck:
+    return lambda value: isinstance(value, kinds)
+
+
+def _sequence_of(kind: type) -> _TypeCheck:
+    return lambda value: isinstance(value, tuple | list) and all(isinstance(each, kind) for each in value)
+
+
+def _mapping_of(key: type, kind: type = object) -> _TypeCheck:
+    return lambda value: (
+        isinstance(value, Mapping)
+        and all(isinstance(name, key) and isinstance(each, kind) for name, each in value.items())
+    )
+
+
+def _is_kinds(value: object) -> bool:
+    return isinstance(value, AbstractSet) and value <= {"live", "ready", "started"}
+
+
+def _is_folder(value: object) -> bool:
+    return hasattr(value, "joinpath") and hasattr(value, "iterdir")
+
+
+_FIELD_TYPES: Final[Mapping[str, tuple[str, _TypeCheck]]] = {
+    "str": ("text", _instance_of(str)),
+    "str | None": ("text or None", _instance_of(str, type(None))),
+    "bool": ("bool", _instance_of(bool)),
+    "int | None": ("integer or None", _instance_of(int, type(None))),
+    "frozenset[Literal['live', 'ready', 'started']]": ("set of live, ready or started", _is_kinds),
+    "tuple[str, ...]": ("tuple of texts", _sequence_of(str)),
+    "tuple[int, ...]": ("tuple of integers", _sequence_of(int)),
+    "tuple[Parameter, ...]": ("tuple of Parameter", _sequence_of(Parameter)),
+    "tuple[Route, ...]": ("tuple of Route", _sequence_of(Route)),
+    "Mapping[str, Operation]": ("mapping of methods to Operation", _mapping_of(str, Operation)),
+    "Mapping[int, Response]": ("mapping of statuses, which are integers, to Response", _mapping_of(int, Response)),
+    "Mapping[str, str]": ("mapping of texts to texts", _mapping_of(str, str)),
+    "Mapping[str, Any]": ("mapping with texts as keys", _mapping_of(str)),
+    "Mapping[str, Any] | None": ("mapping with texts as keys", lambda value: value is None or _mapping_of(str)(value)),
+    "Traversable": ('folder, such as importlib.resources.files(__package__) / "migrations"', _is_folder),
+}
+"""The name and the check of a type, by the field's annotation. Other fields are checked elsewhere."""

@@ -67,7 +67,6 @@ class Audit:
         return {}
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Write a complete event."""
         if self._file is None:
             self._logger.info("audit", **event)
             return
@@ -131,7 +130,6 @@ class CommandAudit(Audit):
         super().record(what, outcome, **{"by": user_name(os.getuid()), "where": "command line", **fields})
 
     def write(self, event: Mapping[str, Any]) -> None:
-        """Write a complete event."""
         if self._file is None:
             try:
                 send_command(self._data_dir, "audit", event=dict(event))

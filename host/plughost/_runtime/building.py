@@ -1,82 +1,69 @@
-"""Build a generation: discover what is installed, load it, collect its declarations, and migrate its stores."""
+"""Build a generation: load what is installed, collect its declarations, and migrate its stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING
 
 from plughost._apps.application import SiteApp, build_site_apps
-from plughost._plugins import conflicts, loader, registration
-from plughost._plugins.allowed import mark_disallowed
-from plughost._plugins.environment import Environment
+from plughost._plugins import conflicts, registration
 from plughost._plugins.failures import Failure
-from plughost._plugins.pth_files import PthFiles
 from plughost._plugins.registry import State
-from plughost._plugins.single_files import single_files
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
-from plughost._runtime.optional import library_problems
-from plughost._runtime.sites import exposed_addresses
+from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from plughost._plugins.environment import Environment
     from plughost._plugins.registry import Registry
     from plughost._runtime.state import HostState
-    from plughost._settings.models import SiteSettings
+    from plughost._settings.models import HostSettings, SiteSettings
     from plughost._settings.sources import Settings
 
 
-class Discovery:
-    """Discovers what is installed, at each reload."""
-
-    def __init__(self, distributions: Callable[[], Iterable[metadata.Distribution]] | None) -> None:
-        """Discover what this function returns at each call; by default, all distributions on `sys.path`."""
-        self._distributions = distributions or metadata.distributions
-        self._pth_files = PthFiles()
-
-    def discover(self, settings: Settings, *, dev: bool) -> Environment:
-        """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
-        self._pth_files.unload_removed()
-        folder = plugins_dir(settings, dev=dev)
-        environment = Environment([*self._distributions(), *(single_files(folder) if folder is not None else ())])
-        environment.warnings += _single_file_warnings(settings, dev=dev)
-        environment.plugins = mark_disallowed(environment.plugins, settings.host.allowed)
-        usable = [each for each in environment.plugins if not each.problem]
-        self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
-        return environment
-
-
-def plugins_dir(settings: Settings, *, dev: bool) -> Path | None:
-    """Return the folder of single-file plugins. None without that setting or `--dev`, or if others can reach a site."""
-    folder = settings.path(settings.host.plugins_dir)
-    return folder if dev and not exposed_addresses(settings) else None
-
-
-def build(
-    host: HostState,
-    environment: Environment,
-    registry: Registry,
-    settings: Settings,
-    running: Generation | None = None,
-) -> Generation:
-    """Build a generation, without opening a port or a store. See `migrate`.
+def build(host: HostState, environment: Environment, registry: Registry, settings: Settings) -> Generation:
+    """Build the generation after that of the host, without opening a port or a store. See `migrate`.
 
     Its registry says why plugins do not serve. Unchanged stores of the running generation are reused.
     """
-    loader.load(registry)
+    running = host.generation
+    registration.load(registry)
     registration.validate_settings(registry, settings)
-    problems = tuple(library_problems(settings.host))
-    if problems:
+    rate_limits = set_contexts(host, registry, settings, settings.host.trusted)
+    registration.declare_stores(registry)
+    conflicts.find_store_conflicts(registry)
+    declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
+    stores = prepare_stores(declared, settings.stores, running.stores, host.logger, host.events)
+    _fail_for_stores(registry, stores)
+    registration.set_stores(registry, stores)
+    registration.declare_authenticator(registry)
+    registration.declare(registry)
+    sites = _build_sites(host, registry, settings)
+    _log_failures(host, registry)
+    warnings = _warnings(host, registry, settings, sites)
+    return Generation(
+        number=running.number + 1,
+        settings=settings,
+        registry=registry,
+        stores=stores.of(record.name for record in registry.active()),
+        rate_limits=rate_limits,
+        sites=sites,
+        warnings=(*warnings, *environment.warnings),
+        problems=tuple(_library_problems(settings.host)),
+    )
+
+
+def set_contexts(host: HostState, registry: Registry, settings: Settings, trusted: Collection[str]) -> RateLimits:
+    """Set the context of each plugin. Return their rate limits: those of the running generation, if they still fit."""
+    if any(_library_problems(settings.host)):  # then no host serves, and for a command, to count in memory suffices
         rate_limits = RateLimits()
-    elif running is not None and running.rate_limits.settings == settings.host.rate_limits:
-        rate_limits = running.rate_limits
+    elif host.generation.rate_limits.settings == settings.host.rate_limits:
+        rate_limits = host.generation.rate_limits
     else:
         rate_limits = RateLimits(settings.host.rate_limits, host.logger)
     registration.set_contexts(
@@ -86,40 +73,18 @@ def build(
         rate_limits=rate_limits,
         services=host.view,
         dev=host.dev and not host.exposed,
-        trusted=settings.host.trusted,
+        trusted=trusted,
         audits=host.audit,
     )
-    registration.declare_stores(registry)
-    conflicts.find_store_conflicts(registry)
-    previous = running.stores if running is not None else None
-    declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
-    stores = prepare_stores(declared, settings.stores, previous, host.logger, host.events)
-    _fail_for_stores(registry, stores)
-    registration.set_stores(registry, stores)
-    registration.declare_authenticator(registry)
-    registration.declare(registry)
-    sites = _build_sites(host, registry, settings)
-    _log_failures(host, registry)
-    warnings = _warnings(host, registry, settings, sites)
-    return Generation(
-        number=host.generation.number + 1,
-        settings=settings,
-        registry=registry,
-        stores=stores.of(record.name for record in registry.active()),
-        rate_limits=rate_limits,
-        sites=sites,
-        warnings=(*warnings, *environment.warnings),
-        problems=problems,
-    )
+    return rate_limits
 
 
-def migrate(host: HostState, generation: Generation, running: Generation | None) -> Generation:
+def migrate(host: HostState, generation: Generation) -> Generation:
     """Migrate the stores of a generation, unseen by others: `Stores.open` commits it, `Generation.close` undoes it.
 
     The generation returned lacks the plugins whose stores can't be migrated.
     """
-    previous = running.stores if running is not None else None
-    return _with_stores(host, generation, migrate_stores(generation.stores, previous), previous)
+    return _with_stores(host, generation, migrate_stores(generation.stores, host.generation.stores))
 
 
 def rehearse(host: HostState, generation: Generation) -> Generation:
@@ -127,7 +92,7 @@ def rehearse(host: HostState, generation: Generation) -> Generation:
     return _with_stores(host, generation, try_stores(generation.stores))
 
 
-def _with_stores(host: HostState, generation: Generation, stores: Stores, previous: Stores | None = None) -> Generation:
+def _with_stores(host: HostState, generation: Generation, stores: Stores) -> Generation:
     """Return a generation with these stores, and without the plugins whose stores failed."""
     registry, sites = generation.registry, generation.sites
     try:
@@ -138,7 +103,7 @@ def _with_stores(host: HostState, generation: Generation, stores: Stores, previo
         warnings = (*generation.warnings, *stores.doubts, *stores.edited)
         return replace(generation, stores=stores, sites=sites, warnings=warnings)
     except BaseException:
-        stores.close(previous)
+        stores.close(host.generation.stores)
         raise
 
 
@@ -189,6 +154,11 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
             f"--dev on {', '.join(host.exposed)}, which others can reach: there are no demo users, no console and no"
             " Swagger UI; listen on 127.0.0.1 to have them"
         )
+    folder = settings.path(settings.host.plugins_dir)
+    if host.dev and folder is not None and not folder.is_dir():
+        yield f"plugins_dir: there is no folder {folder}"
+    elif host.exposed and folder is not None:
+        yield f"plugins_dir: its files are not served while others can reach {' and '.join(host.exposed)}"
     yield from audit_warnings(settings)
     installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
@@ -205,6 +175,10 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
         for name in sorted(getattr(settings.host.stores, key).keys() - known):
             meant = did_you_mean(name, stores)
             yield f"stores.{key} names {name}, and no plugin that serves has a store of this name{meant}"
+    yield from _site_warnings(settings, sites)
+
+
+def _site_warnings(settings: Settings, sites: Iterable[str]) -> Iterator[str]:
     for name in sites:
         site: SiteSettings = getattr(settings.host.sites, name)
         address = site.address or settings.host.address
@@ -220,12 +194,17 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
             )
 
 
-def _single_file_warnings(settings: Settings, *, dev: bool) -> tuple[str, ...]:
-    """Return a warning if the files of `plugins_dir` are not served."""
-    folder = settings.path(settings.host.plugins_dir)
-    if not dev or folder is None:
-        return ()
-    if not folder.is_dir():
-        return (f"plugins_dir: there is no folder {folder}",)
-    exposed = " and ".join(exposed_addresses(settings))
-    return (f"plugins_dir: its files are not served while others can reach {exposed}",) if exposed else ()
+def _library_problems(host: HostSettings) -> Iterator[str]:
+    """Yield a sentence for each setting of the host that needs a library which can't be used."""
+    if host.rate_limits.shared:
+        yield from _library_problem("rate_limits.storage", "redis", "redis")
+    for site, table in host.sites:
+        if "zstd" in table.compression.encodings:
+            yield from _library_problem(f"sites.{site}.compression.encodings", ZSTD, "compression")
+
+
+def _library_problem(setting: str, module: str, extra: str) -> Iterator[str]:
+    try:
+        import_optional(module, extra=extra)
+    except LibraryError as error:
+        yield f"{setting}: {error}"

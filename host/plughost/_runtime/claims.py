@@ -27,11 +27,7 @@ class Claims:
         self._is_closed = False
 
     def acquire(self, name: str) -> bool:
-        """Claim a name for this host unless another host has it. Return whether this host has it now.
-
-        Raises:
-            StoreError: The database can't be reached.
-        """
+        """Claim a name for this host unless another host has it. Return whether this host has it now."""
         with self._lock:
             if self._is_closed:
                 return False

@@ -61,7 +61,7 @@ class Control:
         """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock, if the folder is the same.
+        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock of the same folder.
 
         Raises:
             AlreadyRunning: Another host has the lock.
@@ -176,10 +176,9 @@ def data_dir_problem(data_dir: Path) -> str | None:
 
 
 def user_name(uid: int) -> str:
-    """Return the name of a system user; the number if it has no name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:
+    except KeyError:  # it has no name, as in a container
         return str(uid)
 
 
@@ -193,12 +192,7 @@ def socket_path(data_dir: Path) -> Path:
 
 
 def _require_own_folder(path: Path, data_dir: Path) -> None:
-    """Refuse a socket outside the data folder unless its folder is this user's alone.
-
-    Raises:
-        PermissionError: The folder belongs to another user, or others may write to it.
-        FileNotFoundError: The folder does not exist.
-    """
+    """Refuse a socket outside the data folder, by PermissionError, unless its folder is this user's alone."""
     folder = path.parent
     if folder == data_dir:
         return

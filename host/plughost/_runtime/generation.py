@@ -1,13 +1,15 @@
-"""A generation: an immutable assembly of plugins, their stores, and one app per site."""
+"""A generation: an immutable assembly of plugins, their stores, and one app per site; and the reports of a reload."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
+from plughost._api.reload_report import ReloadReport
 from plughost._apps.edge import SAFE_METHODS
 from plughost._plugins.registry import Registry, State
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -16,21 +18,20 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pydantic import BaseModel
 
     from plughost._api.declarations import Observer
     from plughost._api.host import Value
     from plughost._apps.application import SiteApp
     from plughost._plugins.environment import Environment
+    from plughost._plugins.registry import PluginRecord
     from plughost._settings.sources import Settings
 
 
 class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
-    """The host refuses to serve: a required plugin does not serve, or a setting can't be fulfilled.
-
-    Attributes:
-        registry: All plugins and their states.
-    """
+    """The host refuses to serve: a required plugin does not serve, or a setting can't be fulfilled."""
 
     def __init__(self, message: str, registry: Registry) -> None:
         super().__init__(message)
@@ -42,8 +43,7 @@ class Generation:
     """One assembly of a host.
 
     Attributes:
-        number: Its number, from 1.
-        registry: All plugins and their states.
+        number: Its number, from 1; 0 before the start.
         sites: The app of each site, by name. A site without an active plugin is missing.
         warnings: Warnings for the operator.
         problems: Why it can't serve, for reasons other than its plugins.
@@ -123,7 +123,6 @@ class Generation:
 
 
 def empty_generation(settings: Settings) -> Generation:
-    """Return the generation of a host that has not started: without plugins."""
     return Generation(
         number=0,
         settings=settings,
@@ -136,14 +135,14 @@ def empty_generation(settings: Settings) -> Generation:
     )
 
 
-def refuse(generation: Generation, running: Generation | None, accept: Collection[str], *, strict: bool) -> None:
+def refuse(generation: Generation, running: Generation, accept: Collection[str], *, strict: bool) -> None:
     """Refuse a generation that lacks a required plugin, or one that serves now and that `accept` does not name."""
     registry = generation.registry
     failed = [record for record in registry if record.failure is not None]
     problems = start_problems(generation)
     if strict or generation.settings.host.strict:
         problems += [f"{record.name} is {record.state}" for record in failed]
-    if not problems and running is not None:
+    if not problems:
         serving = {record.name for record in running.registry.active()} - set(accept)
         problems = [f"{each.installed.label} would be {each.state}" for each in failed if each.name in serving]
     if problems:
@@ -174,3 +173,74 @@ def start_problems(generation: Generation) -> list[str]:
         elif record.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {record.state}")
     return problems
+
+
+def report_swapped(
+    running: Generation,
+    following: Generation,
+    started: float,
+    *,
+    cut_off: Iterable[str],
+    restart_needed: Iterable[str],
+) -> ReloadReport:
+    after, active, leaving = following.registry, following.registry.active(), running.registry.active()
+    active_before = {record.name for record in leaving}
+    return ReloadReport(
+        swapped=True,
+        generation=following.number,
+        added=tuple(record.name for record in active if record.name not in active_before),
+        changed=tuple(record.name for record in active if record.name in active_before and not record.reused),
+        disabled=tuple(
+            record.name for record in after if record.name in active_before and record.state is State.DISABLED
+        ),
+        removed=tuple(sorted(active_before - {record.name for record in after})),
+        reused=tuple(record.name for record in active if record.reused),
+        failed=_failure_reasons(after, State.FAILED),
+        blocked=_failure_reasons(after, State.BLOCKED),
+        cut_off=tuple(cut_off),
+        restart_needed=tuple(restart_needed),
+        trouble=(*trouble_of(active), *trouble_of(leaving, "stopping")),
+        seconds=_seconds(after, started),
+    )
+
+
+def report_unchanged(
+    running: Generation,
+    problems: Iterable[str],
+    started: float,
+    *,
+    refused: Iterable[PluginRecord] = (),
+    restart_needed: Iterable[str] = (),
+) -> ReloadReport:
+    return ReloadReport(
+        swapped=False,
+        generation=running.number,
+        problems=tuple(problems),
+        failed=_failure_reasons(refused, State.FAILED),
+        blocked=_failure_reasons(refused, State.BLOCKED),
+        restart_needed=tuple(restart_needed),
+        seconds=_seconds(refused, started),
+    )
+
+
+def trouble_of(records: Iterable[PluginRecord], stage: str = "") -> tuple[tuple[str, str], ...]:
+    """Return the troubles of plugins that serve; only those of `stage`, if given."""
+    return tuple(
+        (record.installed.label, str(failure))
+        for record in records
+        for failure in record.trouble
+        if stage in {"", failure.stage}
+    )
+
+
+def _failure_reasons(records: Iterable[PluginRecord], state: State) -> tuple[tuple[str, str], ...]:
+    return tuple((record.installed.label, str(record.failure)) for record in records if record.state is state)
+
+
+def _seconds(records: Iterable[PluginRecord], started: float) -> dict[str, float]:
+    by_plugin = {
+        record.name: round(sum(record.seconds.values()), 4)
+        for record in records
+        if record.state is State.ACTIVE and not record.reused
+    }
+    return {**by_plugin, "total": round(monotonic() - started, 4)}

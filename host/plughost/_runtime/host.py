@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
-from plughost._plugins.isolation import Interrupted
+from plughost._plugins.discovery import Discovery
+from plughost._plugins.failures import Interrupted
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
-from plughost._runtime.building import Discovery, build, migrate, rehearse
-from plughost._runtime.generation import Generation, GenerationRefused, damaged_plugins, refuse
-from plughost._runtime.reports import report_swapped, report_unchanged
+from plughost._runtime.building import build, migrate, rehearse
+from plughost._runtime.generation import (
+    Generation,
+    GenerationRefused,
+    damaged_plugins,
+    refuse,
+    report_swapped,
+    report_unchanged,
+)
 from plughost._runtime.state import HostState, LiveView, Phase
 from plughost._runtime.wakeup import StopRequests
-from plughost._settings.editing import edit_setting, editing, preview_setting
+from plughost._settings.editing import edit_setting, editing
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -31,7 +38,6 @@ if TYPE_CHECKING:
     from plughost._api.host import SettingChange
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import Environment
-    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.jobs import Clock
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
@@ -41,15 +47,6 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
-
-    generation: Generation
-    started_at: datetime | None
-    phase: Phase
-    imported: dict[str, Snapshot]
-    attempted: dict[str, Snapshot]
-    last_reload: ReloadReport | None
-    drain_seconds: float
-    drained_at: float | None
 
     def __init__(
         self,
@@ -74,14 +71,13 @@ class Host(HostState):
         self.view: LiveView = LiveView(self, self)
         self._strict = strict
         self._distributions = distributions
-        self._discovery = Discovery(distributions)
+        self._discovery = Discovery(distributions, self.plugins_dir)
         self._change_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stop_requests = StopRequests()
 
     def environment(self) -> Environment:
-        """Discover what is installed now."""
-        return self._discovery.discover(self.settings, dev=self.dev)
+        return self._discovery.discover(self.settings.host.allowed)
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
@@ -90,7 +86,6 @@ class Host(HostState):
         return rehearse(self, generation) if rehearsed else generation
 
     def preview_host(self, settings: Settings, *, dev: bool = False) -> Host:
-        """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
         host._stop_requests = self._stop_requests  # a stop waits for the lock below, so it ends the preview
@@ -113,7 +108,7 @@ class Host(HostState):
             environment = environment or self.environment()
             registry = self._register(environment, self.settings)
             generation = self._build(environment, registry, self.settings)
-            self._swap(None, generation)
+            self._swap(generation)
             self.imported = self.attempted
             self.started_at = datetime.now(UTC)
             self.phase = Phase.SERVING
@@ -148,7 +143,6 @@ class Host(HostState):
         return {name: issue for record in self.active for name, issue in record.context.logins.items()}
 
     def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Enable or disable a plugin in the settings file, and reload."""
         with editing(self.settings) as settings:
             host = settings.host
             installed = self.environment().plugins
@@ -163,16 +157,13 @@ class Host(HostState):
             return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
 
     def preview_setting(self, key: str, value: object) -> SettingChange:
-        """Return what `change_setting` would do to the settings file."""
-        return preview_setting(self.settings, self.generation.models, key, value)
+        return edit_setting(self.settings, self.generation.models, key, value).preview()
 
     def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        """Change a setting in the settings file, and reload."""
         with editing(self.settings):
             return self._change_and_reload(key, value, (), origin)
 
     def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Delete the data of a plugin's stores."""
         from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
 
         if name in {store.plugin for store in self.stores.values()}:
@@ -190,7 +181,6 @@ class Host(HostState):
         return tuple(store.name for store in own)
 
     def wait(self) -> None:
-        """Wait for a request to stop."""
         self._stop_requests.wait(1)
 
     def request_stop(self) -> None:
@@ -262,7 +252,7 @@ class Host(HostState):
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
             return report_unchanged(running, error.problems, started)
-        environment = self._discovery.discover(settings, dev=self.dev)
+        environment = self._discovery.discover(settings.host.allowed)
         registry = self._register(environment, settings)
         damaged = damaged_plugins(environment, running, {*settings.host.disabled, *accept})
         if damaged:
@@ -272,8 +262,8 @@ class Host(HostState):
             return report_unchanged(running, [], started, restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
-            following = self._build(environment, registry, settings, running, accept)
-            self._swap(running, following)
+            following = self._build(environment, registry, settings, accept)
+            self._swap(following)
         except Exception as error:  # noqa: BLE001 - the running generation goes on, whatever was raised
             restore_modules()
             self.imported = self.attempted | self.imported
@@ -293,19 +283,14 @@ class Host(HostState):
         return registry
 
     def _build(
-        self,
-        environment: Environment,
-        registry: Registry,
-        settings: Settings,
-        running: Generation | None = None,
-        accept: Collection[str] = (),
+        self, environment: Environment, registry: Registry, settings: Settings, accept: Collection[str] = ()
     ) -> Generation:
         """Build and migrate a generation. Refuse it before the migration of its stores if possible. See `build`."""
-        generation = build(self, environment, registry, settings, running)
+        running, generation = self.generation, build(self, environment, registry, settings)
         try:
             refuse(generation, running, accept, strict=self._strict)
             self.serving.prepare(generation.sites)
-            generation = migrate(self, generation, running)
+            generation = migrate(self, generation)
             refuse(generation, running, accept, strict=self._strict)
         except BaseException:
             self.serving.release_prepared()
@@ -313,22 +298,23 @@ class Host(HostState):
             raise
         return generation
 
-    def _swap(self, running: Generation | None, following: Generation) -> None:
+    def _swap(self, following: Generation) -> None:
         """Swap in the next generation. If its sites or stores can't be opened, close it and undo all changes."""
-        open_before, before = set(self.serving.sites), self.generation
+        open_before, running = set(self.serving.sites), self.generation
+        is_start = not running.number
         try:
             if self._is_stopping():
                 raise Interrupted("the host is stopping")
             self.request_log.record_all()
-            if running is None:  # requests come once the ports are open: health must have its checks by then
+            if is_start:  # requests come once the ports are open: health must have its checks by then
                 self.generation = following
             opened = self.serving.open(following.sites)
-            following.stores.open(running.stores if running is not None else None)
+            following.stores.open(None if is_start else running.stores)
         except BaseException:
-            self.generation = before
+            self.generation = running
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
-            self.request_log.set_observers(running.observers() if running is not None else {})
+            self.request_log.set_observers(running.observers())
             following.close(still_used_by=running)
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
@@ -369,6 +355,7 @@ class Host(HostState):
     ) -> ReloadReport:
         """Change a setting in the file and reload. If that is refused, restore the file."""
         edit = edit_setting(self.settings, self.generation.models, key, value)
+        edit.apply()
         report = self.reload(accept, origin=origin)
         if report.problems:
             edit.undo()
@@ -378,7 +365,7 @@ class Host(HostState):
         return self._stop_requests.made or self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
 
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
-        if self.phase is not Phase.SERVING:
+        if self.phase is not Phase.SERVING or not self.serving.certificates:
             return report
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 

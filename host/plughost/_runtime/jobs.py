@@ -35,11 +35,9 @@ class Clock:
     """The machine's time. Tests replace it."""
 
     def now(self) -> datetime:
-        """Return the date and time, in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Return the seconds of a clock that never goes backwards."""
         return monotonic()
 
     def wait_timeout(self, seconds: float) -> float | None:
@@ -79,7 +77,6 @@ class _Scheduled:
             self._next_cron_time = next_time(self.job, self._clock.now())
 
     def update(self, record: PluginRecord, job: Job) -> None:
-        """Use the job as its plugin declares it now."""
         if (job.every, job.cron, job.timezone) != (self.job.every, self.job.cron, self.job.timezone):
             self.missed += self._count_overdue()
             self._last_due = self._clock.monotonic()
@@ -88,7 +85,6 @@ class _Scheduled:
 
     @property
     def due(self) -> datetime | None:
-        """When the next run is due."""
         if self._next_cron_time is not None and not self._is_start_pending:
             return self._next_cron_time
         seconds_left = self.seconds_left
@@ -96,7 +92,6 @@ class _Scheduled:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the next run is due."""
         if self._is_start_pending:
             return 0.0
         if self.job.every is not None:

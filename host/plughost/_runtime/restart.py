@@ -156,7 +156,6 @@ class Predecessor:
 
     @property
     def exists(self) -> bool:
-        """Whether a predecessor waits for this process."""
         return self._channel is not None
 
     def report(self, **message: Any) -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from plughost._apps.application import SiteApp
+    from plughost._servers.base import Address
     from plughost._servers.granian import GranianEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
@@ -167,9 +168,8 @@ class Serving:
         new_engines: dict[Listener, GranianEngine] = {}
         try:
             for listener, others in connections.items():
-                engine = cast("GranianEngine", self._make_engine(listener, site_apps[listener.site].body_limit, tls))
-                engine.start(self._sockets.duplicate(listener), foreign_clients=others)
-                new_engines[listener] = engine
+                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls, others)
+                new_engines[listener] = cast("GranianEngine", engine)
             tls.require_unchanged()
         except BaseException:
             accepted = {listener: engine.pause() - connections[listener] for listener, engine in new_engines.items()}
@@ -200,7 +200,13 @@ class Serving:
             )
         return limit
 
-    def _make_engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
+    def _make_engine(
+        self,
+        listener: Listener,
+        body_limit: int,
+        tls: PreparedTLS | None,
+        foreign_clients: frozenset[Address] = frozenset(),
+    ) -> Engine:
         site_settings = _site_settings(listener.site, self._settings)
         options = EngineOptions(
             connection_limit=self._connection_limit(listener),
@@ -211,13 +217,20 @@ class Serving:
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(site_settings.client_ca),
         )
-        return open_engine(self.sites[listener.site], listener, options, tls, self.dispatcher)
+        return open_engine(
+            self.sites[listener.site],
+            listener,
+            self._sockets.duplicate(listener),
+            options=options,
+            tls=tls,
+            dispatcher=self.dispatcher,
+            foreign_clients=foreign_clients,
+        )
 
     def _open_listener(self, listener: Listener, body_limit: int) -> None:
         tls = self._tls() if listener.scheme == "https" else None
         self._client_authorities[listener] = client_authorities(listener, self._settings)
         engine = self._make_engine(listener, body_limit, tls)
-        engine.start(self._sockets.duplicate(listener))
         self.engines[listener] = engine
         if tls is not None:
             tls.require_unchanged()
@@ -251,7 +264,6 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
 
 
 def has_https(sites: Iterable[str], settings: Settings) -> bool:
-    """Return whether any of these sites has an HTTPS listener in the settings."""
     return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))
 
 

@@ -92,7 +92,6 @@ class Sockets:
                 drop_new_connections(released)
 
     def release_unused(self, used: Collection[Listener]) -> None:
-        """Release the sockets of listeners that are not in use."""
         for listener in [each for each in self._open if each not in used]:
             self.release(listener)
 
@@ -154,7 +153,6 @@ def _name(listener: Listener) -> str:
 
 
 def _is_bound_to(opened: socket.socket, listener: Listener) -> bool:
-    """Return whether a socket is bound to the address of a listener."""
     address, port = opened.getsockname()[:2]
     if listener.port not in {0, port}:
         return False

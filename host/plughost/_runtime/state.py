@@ -1,19 +1,24 @@
-"""The state of a host, and the host as its plugins see it. Other modules use the host as a `HostState`."""
+"""The state of a host, and what its plugins and operators see of it. Other modules use it as a `HostState`."""
 
 from __future__ import annotations
 
 import enum
+import os
 import threading
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from plughost._api.errors import CertificateError
 from plughost._api.events import Events, Subscriber
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._logging import make_logger
-from plughost._plugins.allowed import why_not_allowed
+from plughost._plugins.environment import why_not_allowed
 from plughost._runtime.audit import Audit
 from plughost._runtime.generation import Generation, empty_generation
 from plughost._runtime.jobs import Clock, Jobs
@@ -22,7 +27,6 @@ from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from datetime import datetime
     from pathlib import Path
 
     import structlog
@@ -32,8 +36,8 @@ if TYPE_CHECKING:
     from plughost._api.jobs import JobView
     from plughost._api.metrics import MetricView
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.distributions import Snapshot
     from plughost._plugins.registry import PluginRecord
-    from plughost._plugins.snapshots import Snapshot
     from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
     from plughost._tls.keypairs import PreparedTLS
@@ -56,13 +60,10 @@ class HostState:
     """The state of a host.
 
     Attributes:
-        dev: Whether it runs with `--dev`.
         exposed: With `dev`, the addresses that other machines can reach. Then it has no features for development.
+        plugins_dir: The folder of single-file plugins. None without that setting or `dev`, or if it is `exposed`.
         without: Names of plugins to skip, in addition to those disabled in the settings.
-        logger: Its logger, which emits each line as an event of `lines`.
-        lines: The lines of its log, for subscribers.
-        events: Events of the host, for subscribers.
-        request_log: Records requests for observers.
+        logger: Its logger, which emits each line as an event of `lines`, for subscribers.
         generation: The generation that it serves. An empty one before `start`.
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
@@ -88,6 +89,7 @@ class HostState:
         self.generation: Generation = empty_generation(settings)
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
+        self.plugins_dir: Path | None = settings.path(settings.host.plugins_dir) if dev and not self.exposed else None
         self.without: tuple[str, ...] = tuple(without)
         self.lines: Events = lines or Events()
         self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
@@ -113,17 +115,14 @@ class HostState:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
         return self.generation.settings
 
     @property
     def active(self) -> tuple[PluginRecord, ...]:
-        """The records of the active plugins."""
         return self.generation.registry.active()
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
-        """The TCP ports of the open listeners, by site and scheme."""
         return {(listener.site, listener.scheme): engine.port for listener, engine in self.serving.engines.items()}
 
     @property
@@ -133,7 +132,6 @@ class HostState:
 
     @property
     def unready(self) -> str | None:
-        """Why the host is not ready. None if it is."""
         if self.handed_over:
             return None
         if self.phase is Phase.LEAVING:
@@ -144,7 +142,6 @@ class HostState:
 
     @property
     def stores(self) -> Mapping[str, OpenStore[Any]]:
-        """The open stores of all plugins, by name."""
         return self.generation.stores
 
     def _log_failed_subscriber(self, subscriber: Subscriber, error: Exception) -> None:
@@ -280,11 +277,7 @@ class LiveView:
             return value
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
-        """Return the response to a query of a plugin's command.
-
-        Raises:
-            LookupError: The plugin does not serve, or has no such query.
-        """
+        """Return the response to a query of a plugin's command, or raise LookupError if no active plugin has it."""
         handler = next((each.context.queries.get(name) for each in self._host.active if each.name == plugin), None)
         if handler is None:
             message = f"no plugin {plugin} with the query {name} is active"
@@ -310,3 +303,55 @@ def _view(record: PluginRecord) -> PluginView:
         declared=record.declared,
         seconds=dict(record.seconds),
     )
+
+
+def status_of(host: HostState) -> dict[str, Any]:
+    started_at = host.started_at
+    uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
+    return {
+        "pid": os.getpid(),
+        "version": metadata.version("plughost"),
+        "phase": host.phase.value,
+        "unready": host.unready,
+        "dev": host.dev,
+        "generation": host.generation.number,
+        "started_at": started_at and started_at.isoformat(),
+        "uptime_seconds": uptime and round(uptime, 1),
+        "in_flight": host.view.in_flight,
+        "listeners": [asdict(replace(each, port=port)) for each, port in host.view.listeners.items()],
+        "certificate": _certificate_status(host),
+        "plugins": [
+            {
+                "name": each.name,
+                "version": each.version,
+                "state": each.state,
+                "reason": each.reason,
+                "trouble": each.trouble,
+                "prefixes": [*each.declared.prefixes()],
+            }
+            for each in sorted(host.view.plugins, key=lambda each: each.name)
+        ],
+        "last_reload": host.last_reload and host.last_reload.as_plain(),
+    }
+
+
+def _certificate_status(host: HostState) -> dict[str, Any] | None:
+    """Return the certificate of the HTTPS listeners, and whether the one on disk differs."""
+    if host.tls is None:
+        return None
+    from plughost._tls.certificates import certificate_in_use, describe  # noqa: PLC0415 - brings cryptography
+
+    info = describe(host.tls)
+    try:
+        current = describe(*certificate_in_use(host.settings))
+        on_disk = "the same" if current.sha256 == info.sha256 else f"another one, until {current.not_after:%Y-%m-%d}"
+    except CertificateError as error:
+        on_disk = f"none that can be read: {error}"
+    return {
+        "names": list(info.names),
+        "not_after": info.not_after.isoformat(),
+        "days_left": info.days_left,
+        "sha256": info.sha256,
+        "file": str(info.path),
+        "on_disk": on_disk,
+    }

@@ -23,7 +23,6 @@ class StopRequests:
 
     @property
     def made(self) -> bool:
-        """Whether there was any."""
         return self._count > 0
 
     def add(self) -> None:

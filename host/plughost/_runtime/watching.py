@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost._logging import suppress_events
-from plughost._plugins.snapshots import file_states
-from plughost._runtime.building import plugins_dir
+from plughost._plugins.distributions import file_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from plughost._api.reload_report import ReloadReport
-    from plughost._plugins.snapshots import Snapshot
+    from plughost._plugins.distributions import Snapshot
     from plughost._runtime.host import Host
 
     _States = tuple[str, ...]
@@ -44,7 +43,6 @@ class Watcher:
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     def start(self) -> None:
-        """Start watching, after the host has started."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -78,9 +76,8 @@ class Watcher:
         return {Path(root): tuple(file_states(root, each.foreign)) for root, each in projects} | self._scan_others()
 
     def _scan_others(self) -> dict[Path, _States]:
-        """Scan all but the projects."""
         states = {}
-        folder = plugins_dir(self._host.settings, dev=self._host.dev)
+        folder = self._host.plugins_dir
         if folder is not None:
             states[folder] = tuple(file_states(str(folder)))
         for site_packages in map(Path, {*site.getsitepackages(), site.getusersitepackages()} & set(sys.path)):

@@ -9,12 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
-
-if TYPE_CHECKING:
-    import socket
-    from pathlib import Path
-    from wsgiref.types import StartResponse
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar
+from wsgiref.types import StartResponse
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
@@ -45,21 +42,15 @@ class TLSFiles:
 
     Attributes:
         certificate: PEM file with the certificate and its chain.
-        key: PEM file with the private key, PKCS#8, mode 0600.
-        password: What the key is encrypted with, if it is.
+        key: PEM file with the private key, PKCS#8, not encrypted, mode 0600.
     """
 
     certificate: Path
     key: Path
-    password: str | None = None
 
     def check(self) -> None:
-        """Read the files.
-
-        Raises:
-            OSError: One cannot be read, or the key does not fit the certificate.
-        """
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key, self.password)
+        """Raise OSError if a file can't be read, or the key doesn't fit."""
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.certificate, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +151,9 @@ class OverloadLog:
 
 
 def excess_bodies(bodies: Iterable[BodyT], limit: int) -> list[BodyT]:
-    """Return the bodies to refuse, the newest of the clients that hold most, so that the others fit into the limit.
+    """Return which bodies, given the oldest first, to refuse so that the others fit into so many bytes of memory.
 
-    Args:
-        bodies: Those that are being received, the oldest first.
-        limit: Bytes of memory that they may take.
+    They are the newest of the clients that hold most.
     """
     held = {each: min(max(each.size, _MIN_BODY_BYTES), MEMORY_LIMIT) for each in bodies}
     excess = sum(held.values()) - limit
@@ -198,17 +187,7 @@ class Engine(Protocol):
 
     @property
     def port(self) -> int:
-        """The TCP port it listens on, the real one where the listener asked for 0; valid once started."""
-
-    def start(self, inherited: socket.socket | None = None) -> None:
-        """Open the listener and serve; return when connections are accepted.
-
-        Args:
-            inherited: A listening socket to use instead of opening one.
-
-        Raises:
-            ListenError: The address cannot be had.
-        """
+        """The TCP port it listens on, the real one where the listener asked for 0."""
 
     def set_body_limit(self, limit: int) -> None:
         """Change the largest body that is read from now on."""
@@ -216,9 +195,5 @@ class Engine(Protocol):
     def drain(self, grace: float) -> bool:
         """Accept no more, answer what is in flight, close every connection, and end the threads.
 
-        Args:
-            grace: Seconds after which what still runs is cut off.
-
-        Returns:
-            Whether every request in flight was answered.
+        What still runs after `grace` seconds is cut off. Return whether every request in flight was answered.
         """

@@ -29,13 +29,7 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class BlockingPool:
-    """The shares of all plugins, and the threads that run jobs outside the turn.
-
-    Args:
-        share_limit: How many threads slow requests of one plugin may hold.
-        max_threads: How many threads of the pool run jobs of one plugin.
-        queue_limit: How many jobs of one plugin may wait in a queue.
-        one_processor: Whether all threads share one processor; see `Processor`.
+    """The shares of all plugins, and the threads that run jobs outside the turn, up to `max_threads` for each plugin.
 
     Attributes:
         shares: What each plugin takes of the threads, by name.
@@ -60,7 +54,6 @@ class BlockingPool:
         self._bound_yield_place = self._yield_place  # one object, since it is compared by identity
 
     def share_of(self, name: str) -> Share:
-        """Return the share of a plugin."""
         return self.shares.get(name) or self.shares.setdefault(name, Share(name, self._share_limit))
 
     def loads(self) -> Mapping[str, Load]:
@@ -209,18 +202,15 @@ class BlockingPool:
         self._slow_jobs.append(job)
 
     def _start_thread(self, serve: Callable[[], object]) -> None:
-        """Start a thread of the dispatcher."""
         thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
         self._own_threads = [*filter(threading.Thread.is_alive, self._own_threads), thread]
         thread.start()
 
     def _wake_watcher(self) -> None:
-        """Have slow and queued jobs looked for."""
         raise NotImplementedError
 
 
 def _dequeue(share: Share) -> Job:
-    """Remove and return the first job that waits for the pool."""
     job = share.pool_queue.popleft()
     job.queued_at = 0.0
     return job

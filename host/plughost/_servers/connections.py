@@ -55,22 +55,14 @@ _ADVICE: Final = {
 }
 
 
-def open_socket(listener: Listener, inherited: socket.socket | None = None) -> socket.socket:
+def open_socket(listener: Listener) -> socket.socket:
     """Return a listening TCP socket for a listener.
 
     The socket never shares its port (no SO_REUSEPORT), so that two hosts cannot answer on one port unnoticed.
 
-    Args:
-        listener: Where to listen; port 0 lets the system choose one.
-        inherited: A listening socket to use instead; it belongs to the caller no more.
-
     Raises:
         ListenError: The address cannot be had.
     """
-    if inherited is not None:
-        if not inherited.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            raise ListenError(f"Cannot listen on {listener}: the inherited socket is not a listening one.")
-        return inherited
     with contextlib.ExitStack() as stack:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(
@@ -160,7 +152,6 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
 
 
 def clients(port: int) -> frozenset[Address]:
-    """Return the address of each client that is connected to a port."""
     return frozenset(client for client, _ in connections(port))
 
 

@@ -238,7 +238,6 @@ class Dispatcher(BlockingPool):
     # The caller holds the lock.
 
     def _has_room(self, share: Share) -> bool:
-        """Return whether a plugin may begin one more job."""
         return share.held == 0 or (share.held < share.limit and self._held < self._max_held)
 
     def _admit_queued(self, share: Share) -> None:

@@ -19,7 +19,7 @@ from plughost._servers import connections
 from plughost._servers.base import Address, ListenError, OverloadLog, excess_bodies
 from plughost._servers.granian_request import ListenerRequests, RequestBody
 from plughost._servers.granian_worker import GranianWorker
-from plughost._servers.native_threads import wait_for_threads
+from plughost._servers.processor import wait_for_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,57 +51,33 @@ class GranianEngine:
         self,
         application: Application,
         listener: Listener,
+        listening: socket.socket,
+        *,
         options: EngineOptions,
         tls: TLSFiles | None,
         dispatcher: Dispatcher,
+        foreign_clients: frozenset[Address] = frozenset(),
     ) -> None:
-        self.port = listener.port
-        self._application = application
-        self._listener = listener
-        self._options = options
-        self._tls = tls
-        self._dispatcher = dispatcher
-        self._serving: tuple[socket.socket, GranianWorker, ListenerRequests] | None = None
-
-    def pause(self) -> frozenset[Address]:
-        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
-        if self._serving is None:
-            return frozenset()
-        self._serving[1].pause()
-        self._is_paused = True
-        return connections.clients(self.port)
-
-    def resume(self) -> None:
-        """Accept connections again."""
-        if self._serving is not None:
-            self._is_paused = False
-            self._serving[1].resume()
-
-    def start(
-        self, inherited: socket.socket | None = None, *, foreign_clients: frozenset[Address] = frozenset()
-    ) -> None:
-        """Open the listener and serve; leave `foreign_clients`, those of the previous engine, alone."""
-        listening = connections.open_socket(self._listener, inherited)
+        """Serve on a listening socket; leave `foreign_clients`, those of the previous engine, alone."""
         if sys.platform == "linux":  # its connections inherit that
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SEND_AHEAD_BYTES)
-        self.port = listening.getsockname()[1]
-        dispatcher = self._dispatcher
-        address = self._listener.address, self.port
-        requests = ListenerRequests(
-            self._application, dispatcher, dispatcher.add_group(_RECEIVERS), self._options, address
+        self.port: int = listening.getsockname()[1]
+        self._listening = listening
+        self._options = options
+        self._requests = ListenerRequests(
+            application, dispatcher, dispatcher.add_group(_RECEIVERS), options, (listener.address, self.port)
         )
         try:
-            worker = GranianWorker(listening, self._options, self._tls, _RECEIVERS)
-            worker.start(requests.schedule, dispatcher.processor.avoid)
+            self._worker = GranianWorker(listening, options, tls, _RECEIVERS)
+            self._worker.start(self._requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
-            dispatcher.remove_group(requests.group)
+            dispatcher.remove_group(self._requests.group)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ListenError(
-                f"Cannot serve {self._listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
+                f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
-        self._serving = listening, worker, requests
         self._foreign_clients = foreign_clients
         self._own_clients: frozenset[Address] | None = None
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
@@ -110,25 +86,32 @@ class GranianEngine:
         self._taken_bytes = 0  # at the last look, by the clients that were connected then
         self._max_clients = 64  # of which it is known what they were sent, before the next look forgets those that left
         self._draining = threading.Event()
-        name = f"care-{self.port}"
-        self._maintenance = threading.Thread(target=self._maintain, args=(worker, requests), name=name, daemon=True)
+        self._maintenance = threading.Thread(target=self._maintain, name=f"care-{self.port}", daemon=True)
         self._maintenance.start()
 
-    def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
-        self._options = replace(self._options, body_limit=limit)
-        if self._serving is not None:
-            self._serving[2].options = self._options
+    def pause(self) -> frozenset[Address]:
+        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+        self._worker.pause()
+        self._is_paused = True
+        return connections.clients(self.port)
 
-    def _maintain(self, worker: GranianWorker, requests: ListenerRequests) -> None:
+    def resume(self) -> None:
+        self._is_paused = False
+        self._worker.resume()
+
+    def set_body_limit(self, limit: int) -> None:
+        self._options = self._requests.options = replace(self._options, body_limit=limit)
+
+    def _maintain(self) -> None:
         """Give up on slow clients, and close idle connections."""
+        requests = self._requests
         requests.dispatcher.processor.bind()
         timeout, interval = self._options.idle_timeout, self._options.eviction_interval
         checked_at = evicted_at = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, interval)):
             now = time.monotonic()
             try:
-                self._record_awaiting(requests)
+                self._record_awaiting()
                 waiting = tuple(requests.waiting)
                 for each in waiting:
                     each.check(now)
@@ -137,18 +120,18 @@ class GranianEngine:
                 )
                 for body in excess_bodies(bodies, self._options.body_memory):
                     body.refuse()
-                self._limit_untaken(requests)
+                self._limit_untaken()
                 if requests.to_disconnect:
                     disconnected = {requests.to_disconnect.pop() for _ in range(len(requests.to_disconnect))}
                     self._disconnect(disconnected.__contains__)
                 if now > checked_at + max(0.5, timeout / 4):
                     checked_at = now
-                    self._disconnect_idle(requests, timeout)
-                    self._abandon_stuck(requests, timeout)
+                    self._disconnect_idle(timeout)
+                    self._abandon_stuck(timeout)
                 files = connections.count_descriptors()
                 if now > evicted_at + interval or files == sys.maxsize:
                     evicted_at = now
-                    self._evict_idle(worker, requests, files, interval)
+                    self._evict_idle(files, interval)
             except Exception:
                 _LOGGER.exception("a look at the clients of port %d failed", self.port)
 
@@ -170,21 +153,21 @@ class GranianEngine:
         waits = self._draining.is_set() and connections.is_full(connection)
         return 0.0 if waits else connections.idle_seconds(connection)
 
-    def _disconnect_idle(self, requests: ListenerRequests, seconds: float, address: str = "") -> None:
+    def _disconnect_idle(self, seconds: float, address: str = "") -> None:
         """Close connections, of one address or all, that were idle for so long while no response is awaited."""
-        self._record_awaiting(requests)
+        self._record_awaiting()
         self._foreign_clients &= connections.clients(self.port)  # closed ones: their addresses may become its clients'
         self._disconnect(lambda client: address in {"", client[0]} and client not in self._awaiting_clients, seconds)
 
-    def _record_awaiting(self, requests: ListenerRequests) -> None:
+    def _record_awaiting(self) -> None:
         """Record which clients await a response, for a second longer than they do: granian writes it with a delay."""
         now = time.monotonic()
         awaited = {client: when for client, when in self._awaiting_clients.items() if now - when < _QUIET_SECONDS}
-        self._awaiting_clients = awaited | dict.fromkeys([job.peer for job in tuple(requests.in_flight)], now)
+        self._awaiting_clients = awaited | dict.fromkeys([job.peer for job in tuple(self._requests.in_flight)], now)
 
-    def _abandon_stuck(self, requests: ListenerRequests, seconds: float) -> None:
+    def _abandon_stuck(self, seconds: float) -> None:
         """Give up on clients that read nothing. For those that read little, only their connections show it."""
-        stuck = [job for job in tuple(requests.in_flight) if job.is_stuck]
+        stuck = [job for job in tuple(self._requests.in_flight) if job.is_stuck]
         idle_clients = set()
         for client, found in self._connections() if stuck else ():
             with contextlib.suppress(OSError):
@@ -194,12 +177,12 @@ class GranianEngine:
             if job.peer in idle_clients:
                 job.abandon()
 
-    def _limit_untaken(self, requests: ListenerRequests) -> None:
+    def _limit_untaken(self) -> None:
         """Close the connections whose clients leave most of their responses, if all leave more than the limit.
 
         Otherwise granian keeps these responses for as long as their clients send anything, such as pings.
         """
-        sent = dict(requests.sent)
+        sent = dict(self._requests.sent)
         if len(sent) <= self._max_clients and sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
             return
         taken: dict[tuple[str, str], int] = {}
@@ -207,7 +190,7 @@ class GranianEngine:
             with contextlib.suppress(OSError):
                 taken[address, str(port)] = connections.bytes_acknowledged(found, sys.maxsize)
         for client in sent.keys() - taken.keys():
-            requests.sent.pop(client, None)
+            self._requests.sent.pop(client, None)
         untaken = {client: sent[client] - taken[client] for client in sent.keys() & taken.keys()}
         excess = sum(size for size in untaken.values() if size > 0) - _MAX_UNTAKEN_BYTES
         closing = set()
@@ -221,7 +204,7 @@ class GranianEngine:
         self._taken_bytes = sum(min(sent[client], taken[client]) for client in untaken)
         self._max_clients = 64 + 2 * len(untaken)
 
-    def _evict_idle(self, worker: GranianWorker, requests: ListenerRequests, files: int, min_idle: float) -> None:
+    def _evict_idle(self, files: int, min_idle: float) -> None:
         """At the limit, close connections of the client that holds most, those that were idle for longest.
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
@@ -231,7 +214,7 @@ class GranianEngine:
         idle: dict[str, list[float]] = {}
         if files == sys.maxsize and not self._is_at_limit:
             self._is_at_limit = True
-            worker.pause()
+            self._worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
         if files >= limit or self._is_at_limit:
             for (address, _), found in self._connections():
@@ -240,35 +223,35 @@ class GranianEngine:
                     idle.setdefault(address, []).append(connections.idle_seconds(found))
         if self._is_at_limit and number < limit and not self._is_paused:
             with contextlib.suppress(OSError):  # there is still no descriptor
-                worker.resume()
+                self._worker.resume()
                 self._is_at_limit = False
         if number >= limit:
             self._overload_log.record(self.port, out_of_files=False)
             if number > limit and not self._is_at_limit:
                 self._is_at_limit = True
-                worker.pause()
+                self._worker.pause()
             busiest = max(idle, key=lambda address: len(idle[address]))
             longest = sorted(idle[busiest], reverse=True)[: number - limit // 2][-1]
-            self._disconnect_idle(requests, max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
+            self._disconnect_idle(max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
 
     def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
         """Accept no more, answer what is in flight, close its connections (or `only` these), and end the threads."""
-        if self._serving is None:
+        if self._draining.is_set():
             return True
-        (listening, worker, requests), self._serving = self._serving, None
+        worker, requests = self._worker, self._requests
         self._own_clients = only
         deadline = time.monotonic() + grace
         self._draining.set()
         self._maintenance.join()
-        while connections.backlog_size(listening) and self._is_accepting() and time.monotonic() < deadline:
+        while connections.backlog_size(self._listening) and self._is_accepting() and time.monotonic() < deadline:
             time.sleep(0.001)
         worker.close_port()
         # Nobody waits for an engine that was replaced, so its clients get more time to send the requests on their way.
         patience = 1 if only is None else 4
-        self._wait_until_quiet(requests, deadline, patience)
+        self._wait_until_quiet(deadline, patience)
         worker.stop()
         while not worker.ended.wait(_POLL_SECONDS) and time.monotonic() < deadline:
-            self._disconnect_idle(requests, patience * _QUIET_SECONDS)
+            self._disconnect_idle(patience * _QUIET_SECONDS)
         answered = worker.ended.is_set()  # if so, no client awaits a response
         if not answered:
             answered = not (requests.in_flight or any(connections.is_full(found) for _, found in self._connections()))
@@ -283,19 +266,20 @@ class GranianEngine:
         is_paused = self._is_paused or self._is_at_limit
         return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
 
-    def _wait_until_quiet(self, requests: ListenerRequests, deadline: float, patience: float) -> None:
+    def _wait_until_quiet(self, deadline: float, patience: float) -> None:
         """Wait until all connections are idle, or at least the first requests in flight have been answered.
 
         granian's stop closes HTTP/1.1 connections between two requests at once, even when the next one is already being
         sent, and sends HTTP/2 clients GOAWAY, which some of them (h2, httpx) don't survive with a request in flight. So
         it is stopped late: HTTP/1.1 clients are told `Connection: close` first, and slow requests are waited for.
         """
+        requests = self._requests
         requests.is_draining = True
         begun = time.monotonic()
         first = set(requests.in_flight)
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
-            self._record_awaiting(requests)
+            self._record_awaiting()
             with contextlib.suppress(OSError):  # a connection was closed meanwhile
                 idle = (self._idle_seconds(found) for _, found in self._connections())
                 if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):

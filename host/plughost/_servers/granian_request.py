@@ -10,14 +10,13 @@ import sys
 import tempfile
 import time
 from asyncio import CancelledError
-from collections import defaultdict
 from io import BytesIO
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
-from plughost._servers.granian_response import RequestJob, send_error
+from plughost._servers.granian_response import ListenerState, RequestJob, send_error
 from plughost._servers.responses import (
     LINGER_BYTES,
     LINGER_IDLE_SECONDS,
@@ -27,7 +26,7 @@ from plughost._servers.responses import (
 )
 
 if TYPE_CHECKING:
-    from plughost._servers.base import Address, Application, EngineOptions
+    from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.granian_response import Future, Message, Watcher
     from plughost._servers.work import ThreadGroup
@@ -38,7 +37,7 @@ _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
-class ListenerRequests:
+class ListenerRequests(ListenerState):
     """The requests of a listener; `address` is the name of the server in the environ, and its port."""
 
     def __init__(
@@ -49,17 +48,7 @@ class ListenerRequests:
         options: EngineOptions,
         address: tuple[str, int],
     ) -> None:
-        self.in_flight: set[RequestJob] = set()
-        self.waiting: set[RequestBody | RequestJob] = set()  # those that wait for their clients
-        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
-        # Bytes of responses that granian was given at once, by client's address and port. If two threads add to a
-        # number at the same time, one may be lost, which does no harm.
-        self.sent: defaultdict[tuple[str, str], int] = defaultdict(int)
-        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
-        self.application = application
-        self.dispatcher = dispatcher
-        self.group = group  # the threads that receive them
-        self.options = options  # may be changed
+        super().__init__(application, dispatcher, group, options)
         self._keys: dict[bytes, str] = {b"content-type": "CONTENT_TYPE", b"content-length": "CONTENT_LENGTH"}
         self._base: dict[str, Any] = {
             "SCRIPT_NAME": "",
@@ -111,7 +100,6 @@ class ListenerRequests:
         self.answer(job, BytesIO())
 
     def discard_body(self, job: RequestJob) -> None:
-        """Discard what still arrives of a refused body after its response."""
         DiscardedBody(self, job).wait()
 
     def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:
@@ -200,11 +188,9 @@ class RequestBody:
 
     @property
     def client(self) -> str:
-        """The client's address, as a trusted proxy reports it if there is one."""
         return self._requests.application.client_of(self._environ)
 
     def wait(self) -> None:
-        """Wait for the next part."""
         future = self._watcher.proto.receive()
         if hasattr(future, "add_done_callback"):
             self._requests.waiting.add(self)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from _thread import allocate_lock
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -21,8 +22,6 @@ from plughost._waiting import Pause
 from plughost.http._response import status_code
 
 if TYPE_CHECKING:
-    from collections import defaultdict
-
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.work import ThreadGroup
@@ -38,20 +37,27 @@ _COUNTED_BYTES: Final = 1024  # of a response: smaller ones take less memory tha
 _TAIL: Final = 6  # when the last one finds room, the client has taken all before: granian holds five parts
 
 
-class ListenerContext(Protocol):
-    """What a request needs from its listener; see `granian_request.ListenerRequests`."""
+class ListenerState:
+    """What a request needs from its listener, and what its engine wants to know of its requests."""
 
-    application: Application
-    dispatcher: Dispatcher
-    group: ThreadGroup
-    options: EngineOptions
-    in_flight: set[RequestJob]
-    waiting: set[Any]
-    sent: defaultdict[tuple[str, str], int]
-    is_draining: bool
+    def __init__(
+        self, application: Application, dispatcher: Dispatcher, group: ThreadGroup, options: EngineOptions
+    ) -> None:
+        self.application = application
+        self.dispatcher = dispatcher
+        self.group = group  # the threads that receive them
+        self.options = options  # may be changed
+        self.in_flight: set[RequestJob] = set()
+        self.waiting: set[Any] = set()  # requests and bodies that wait for their clients
+        self.to_disconnect: set[Address] = set()  # clients whose refused body is no longer read
+        # Bytes of responses that granian was given at once, by client's address and port. If two threads add to a
+        # number at the same time, one may be lost, which does no harm.
+        self.sent: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
 
     def discard_body(self, job: RequestJob) -> None:
-        """Discard what still arrives of a refused body."""
+        """Discard what still arrives of a refused body after its response."""
+        raise NotImplementedError
 
 
 class Future(Protocol):
@@ -109,7 +115,7 @@ class RequestJob(Job):
     _current_pause: Pause | None = None
 
     def __init__(
-        self, requests: ListenerContext, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]
+        self, requests: ListenerState, environ: dict[str, Any], watcher: Watcher, client: tuple[str, str]
     ) -> None:
         self._requests = requests
         self.environ = environ
@@ -119,7 +125,6 @@ class RequestJob(Job):
 
     @property
     def peer(self) -> Address:
-        """Address and port of the client's connection."""
         return self._client[0], int(self._client[1])
 
     @property
@@ -134,7 +139,6 @@ class RequestJob(Job):
             self._call_application(self._requests.application)
 
     def refuse(self) -> None:
-        """Respond that the plugin has too much to do."""
         self._call_application(self._requests.application.refuse)
 
     def on_slow(self) -> None:
@@ -329,7 +333,6 @@ class RequestJob(Job):
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop sending the response."""
         room = self._room
         if room is not None:
             self._is_client_gone = True
@@ -360,7 +363,6 @@ class RequestJob(Job):
             paused.ready()
 
     def _on_message(self, future: Future) -> None:
-        """Handle granian's message, in a thread of its pool."""
         self._disconnect_future = None
         with contextlib.suppress(BaseException):  # cancelled with the response
             message = future.result()

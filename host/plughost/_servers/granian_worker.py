@@ -20,7 +20,7 @@ from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
 from plughost._servers.connections import BACKLOG, connect_once, wait_until_accepted
-from plughost._servers.native_threads import call_in_named_thread, call_when_idle
+from plughost._servers.processor import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions, TLSFiles
@@ -77,7 +77,7 @@ class GranianWorker:
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
-            tls_args = (True, *files, tls.password, oldest, clients, [], clients is not None)
+            tls_args = (True, *files, None, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
         self._idle_descriptor = -1
         self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count

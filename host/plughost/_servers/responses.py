@@ -5,14 +5,12 @@ from __future__ import annotations
 import http
 import re
 import uuid
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._response import check_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 # Limits for reading and discarding the rest of a refused body: in all, without any data, and in bytes.
 LINGER_SECONDS: Final = 15.0

@@ -25,7 +25,7 @@ from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
 from plughost._servers.base import MEMORY_LIMIT, OverloadLog, excess_bodies
-from plughost._servers.connections import BACKLOG, OUT_OF_FILES, open_socket
+from plughost._servers.connections import BACKLOG, OUT_OF_FILES
 from plughost._servers.waitress_channel import SEND_AHEAD_BYTES, Channel, ChannelJob
 from plughost._servers.waitress_messages import TASK, ResumableBody
 
@@ -168,49 +168,38 @@ class WaitressEngine:
         self,
         application: Application,
         listener: Listener,
+        listening: socket.socket,
+        *,
         options: EngineOptions,
         dispatcher: Dispatcher,
     ) -> None:
-        self.port = listener.port
+        """Serve on a listening socket."""
+        self.port: int = listening.getsockname()[1]
         self._application = application
-        self._listener = listener
-        self._options = options
-        self._server: Server | None = None
         self._dispatcher = dispatcher
-        self._threads: list[threading.Thread] = []
         self._loop_lock = threading.Lock()  # around an iteration
-
-    def start(self, inherited: socket.socket | None = None) -> None:
-        """Open the listener and serve."""
-        listening = open_socket(self._listener, inherited)
-        self.port = listening.getsockname()[1]
-        self._server = server = Server(
+        self._server = Server(
             self._call,
             map={},
             _sock=listening,
-            dispatcher=self._dispatcher,
-            adj=self._adjustments(),
+            dispatcher=dispatcher,
+            adj=self._adjustments(listener.address, options),
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        server.group = self._dispatcher.add_group(_RECEIVERS)
+        self._server.group = dispatcher.add_group(_RECEIVERS)
         self._threads = [
-            threading.Thread(target=self._run, args=(server,), name=f"waitress-{self.port}", daemon=True)
-            for _ in range(_RECEIVERS)
+            threading.Thread(target=self._run, name=f"waitress-{self.port}", daemon=True) for _ in range(_RECEIVERS)
         ]
         for thread in self._threads:
             thread.start()
 
     def set_body_limit(self, limit: int) -> None:
-        """Change the largest body that is read from now on."""
-        self._options = replace(self._options, body_limit=limit)
-        if self._server is not None:
-            self._server.adj.options = self._options
+        self._server.adj.options = replace(self._server.adj.options, body_limit=limit)
 
     def drain(self, grace: float) -> bool:
-        """Accept no more, answer what is in flight, close every connection, and end the threads."""
-        server, self._server = self._server, None
-        if server is None:
+        server = self._server
+        if server.is_draining:
             return True
         deadline = time.monotonic() + grace
         server.is_draining = True
@@ -218,7 +207,7 @@ class WaitressEngine:
         server.pull_trigger()
         with self._loop_lock:
             server.accept_all()
-            answered = self._drain(server, deadline)
+            answered = self._drain(deadline)
             for channel in list(server.active_channels.values()):
                 channel.handle_close()
         end = time.monotonic() + (_STOP_SECONDS if answered else 0.1)
@@ -239,8 +228,7 @@ class WaitressEngine:
         task.resumable_body = ResumableBody(body, task)
         return task.resumable_body
 
-    def _adjustments(self) -> Any:
-        options = self._options
+    def _adjustments(self, address: str, options: EngineOptions) -> Any:
         adjustments = Adjustments(
             host="127.0.0.1",
             port=self.port,
@@ -254,7 +242,7 @@ class WaitressEngine:
             outbuf_high_watermark=SEND_AHEAD_BYTES,
             log_socket_errors=False,
             clear_untrusted_proxy_headers=False,
-            server_name=self._listener.address,
+            server_name=address,
             ident="plughost",
         )
         adjustments.application = self._application
@@ -262,9 +250,9 @@ class WaitressEngine:
         adjustments.overload_log = OverloadLog()
         return adjustments
 
-    def _run(self, server: Server) -> None:
+    def _run(self) -> None:
         """Run the loop and the jobs that it finds; all threads but one are parked meanwhile."""
-        dispatcher, group = self._dispatcher, server.group
+        server, dispatcher, group = self._server, self._dispatcher, self._server.group
         while not server.is_draining:
             if dispatcher.park_if_spare(group):
                 continue
@@ -276,13 +264,13 @@ class WaitressEngine:
                     dispatcher.enqueue(each, group)
                 dispatcher.run_or_queue(first, group)
 
-    def _drain(self, server: Server, deadline: float) -> bool:
+    def _drain(self, deadline: float) -> bool:
         """Answer what is in flight; return whether that was possible.
 
         While others are answered, idle clients may send requests, and get `Connection: close` then: closing a
         connection without notice may race with its client's next request.
         """
-        idle_since = time.monotonic()
+        server, idle_since = self._server, time.monotonic()
         while server.active_channels and (now := time.monotonic()) < deadline:
             channels = list(server.active_channels.values())
             if any(channel.is_busy() for channel in channels):

@@ -79,12 +79,10 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
             pause.ready()
 
     def handle_close(self) -> None:
-        """Close the connection."""
         super().handle_close()
         self.resume_if_ready()
 
     def handle_write(self) -> None:
-        """Send what is buffered, and close the connection if it is to be closed."""
         self._handle_write()
         self.resume_if_ready()
 
@@ -111,13 +109,11 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         self.will_close = self._lingered_bytes > LINGER_BYTES
 
     def send(self, data: bytes, do_close: bool = True) -> int:
-        """Send what the client accepts, and count it."""
         sent: int = super().send(data, do_close)
         self._sent += sent
         return sent
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the client is too slow."""
         idle = self.adj.channel_timeout
         if self.total_outbufs_len:
             acknowledged = bytes_acknowledged(self.socket, self._sent)
@@ -141,17 +137,14 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 
     @property
     def is_receiving(self) -> bool:
-        """Whether a body is being received."""
         return self.request is not None and self.request.headers_finished
 
     @property
     def size(self) -> int:
-        """How many bytes of the body were received."""
         return 0 if self.request.body_rcv is None else len(self.request.body_rcv)
 
     @property
     def client(self) -> str:
-        """The client's address, as a trusted proxy reports it if there is one."""
         environ = {"REMOTE_ADDR": self.addr[0], "HTTP_X_FORWARDED_FOR": self.request.headers.get("X_FORWARDED_FOR", "")}
         return str(self.adj.application.client_of(environ))
 
@@ -187,11 +180,9 @@ class ChannelJob(Job):
         self.share = share
 
     def refuse(self) -> None:
-        """Respond that the plugin has too much to do."""
         self.run(is_overloaded=True)
 
     def run(self, *, is_overloaded: bool = False) -> None:
-        """Answer the request, or continue its response."""
         channel = self._channel
         channel.is_overloaded, channel.share = is_overloaded, self.share
         pause = channel.service()

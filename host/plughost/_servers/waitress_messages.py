@@ -14,14 +14,89 @@ from urllib.parse import unquote_to_bytes
 
 from waitress.channel import ClientDisconnected
 from waitress.parser import HTTPRequestParser, ParsingError
+from waitress.rfc7230 import CHUNK_EXT, TOKEN
 from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
 from plughost._servers.base import RECEIVED, CutOffError
 from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error
-from plughost._servers.waitress_chunks import StrictChunkedReceiver
 from plughost._waiting import Pause
 from plughost.http._response import check_name, status_code
+
+_LINES_LIMIT: Final = 8192  # bytes of a chunk's line, or of all trailer fields
+_TEXT: Final = r"[\t -~\x80-\xff]*"
+
+
+def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
+    """Return a pattern for a complete line, or for a partial one at the end of the data."""
+    return re.compile(rf"(?:{complete})(?P<end>\r\n)|(?:{partial})?\r?\Z".encode("latin-1"))
+
+
+_SIZE: Final = _line_pattern(rf"(?P<size>[0-9A-Fa-f]{{1,16}}){CHUNK_EXT}", rf"[0-9A-Fa-f]{{1,16}}(?:;{_TEXT})?")
+_DATA_END: Final = _line_pattern("", "")
+_TRAILER: Final = _line_pattern(rf"(?P<field>{TOKEN}:{_TEXT})?", rf"{TOKEN}(?::{_TEXT})?")
+
+
+class StrictChunkedReceiver:
+    """Receives a chunked body for waitress's parser. Trailer fields are discarded."""
+
+    completed = False
+    error: BadRequest | None = None
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+        self._remaining = 0  # bytes of the current chunk
+        self._expected = _SIZE
+        self._partial_line = b""
+        self._trailer_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._buffer)
+
+    @property
+    def expected_size(self) -> int:
+        """The size of the body up to the end of the current chunk."""
+        return len(self._buffer) + self._remaining
+
+    def received(self, data: bytes) -> int:
+        """Take bytes from the connection, and return how many belonged to the body."""
+        position, carried = 0, len(self._partial_line)
+        data, self._partial_line = self._partial_line + data, b""
+        while position < len(data) and not self.completed:
+            if self._remaining:
+                part = data[position : position + self._remaining]
+                self._buffer.append(part)
+                self._remaining -= len(part)
+                position += len(part)
+                continue
+            line = self._expected.match(data, position)
+            if line is None or self._trailer_bytes + len(line[0]) > _LINES_LIMIT:
+                self.error = BadRequest("")
+                return len(data) - carried
+            position = line.end()
+            if line["end"]:
+                self._advance(line)
+            else:
+                self._partial_line = line[0]
+        return position - carried
+
+    def _advance(self, line: re.Match[bytes]) -> None:
+        """Set what follows a line."""
+        if self._expected is _SIZE:
+            self._remaining = int(line["size"], 16)
+            self._expected = _DATA_END if self._remaining else _TRAILER
+        elif self._expected is _DATA_END:
+            self._expected = _SIZE
+        else:
+            self._trailer_bytes += len(line[0])
+            self.completed = line["field"] is None
+
+    def getfile(self) -> Any:
+        return self._buffer.getfile()
+
+    def getbuf(self) -> Any:
+        return self._buffer
+
 
 TASK: Final = "plughost.task"
 """Environ key of the request's task, until the application is called."""
@@ -130,7 +205,6 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self.path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1") if "%" in path else path
 
     def get_body_stream(self) -> Any:
-        """Return a file with the body."""
         return BytesIO() if self.body_rcv is None else self.body_rcv.getfile()
 
 
@@ -156,7 +230,6 @@ class ResumableBody:
         self._paused = self._is_first = False
 
     def __iter__(self) -> Iterator[bytes]:
-        """Continue."""
         self._paused, self._is_first = False, True
         return self
 
@@ -242,7 +315,6 @@ class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
     """Responds with an error instead of calling the application."""
 
     def execute(self) -> None:
-        """Write problem details, and close the connection."""
         asked = self.channel.requests[0]  # where the application failed, `self.request` is made up by waitress
         self.status, headers, body = engine_error(self.request.error.code, asked.headers.get("X_REQUEST_ID", ""))
         self.response_headers.extend(headers)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from _thread import LockType, allocate_lock
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +51,6 @@ class FunctionJob(Job):
         self._function = function
 
     def run(self) -> None:
-        """Call the function."""
         self._function()
 
 
@@ -70,7 +66,6 @@ class Backlog:
         self.add: Callable[[Job], None] = self._new.append
 
     def __bool__(self) -> bool:
-        """Return whether any job waits."""
         return bool(self._new or self._shares)
 
     def peek(self) -> Job | None:

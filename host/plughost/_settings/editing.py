@@ -20,8 +20,7 @@ from plughost._api.host import SettingChange
 from plughost._files import remove_leftovers, replace_file
 from plughost._settings.errors import SettingsError
 from plughost._settings.masking import MASK
-from plughost._settings.sources import RESTART_ONLY, parse_settings
-from plughost._settings.variables import ENV_PREFIX, leaves
+from plughost._settings.sources import ENV_PREFIX, RESTART_ONLY, leaves, parse_settings
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -35,14 +34,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A settings file, with its content before (None if it did not exist) and after a change."""
+    """A change of a settings file, with its content before (None if it did not exist) and after."""
 
     file: Path
+    key: str
     before: bytes | None
     after: str
 
+    def preview(self) -> SettingChange:
+        """Return what `apply` would change in the file."""
+        old, name = (self.before or b"").decode("utf-8-sig"), self.file.name
+        lines = unified_diff(old.splitlines(), self.after.splitlines(), name, name, lineterm="", n=0)
+        fixed = any(self.key == each or self.key.startswith(f"{each}.") for each in RESTART_ONLY)
+        return SettingChange(key=self.key, diff="\n".join(lines), at_restart=fixed)
+
+    def apply(self) -> None:
+        with _as_command_error(self.file):
+            _write(self.file, self.after.encode())
+
     def undo(self) -> None:
-        """Put the old file back."""
         with _as_command_error(self.file):
             if self.before is None:
                 self.file.unlink()
@@ -123,24 +133,8 @@ def _set_value(table: Any, key: str, value: object) -> None:
     table[key] = value
 
 
-def preview_setting(settings: Settings, models: Models, key: str, value: object) -> SettingChange:
-    """Return what `edit_setting` would change in the file."""
-    edit = _prepare_edit(settings, models, key, value)
-    old, name = (edit.before or b"").decode("utf-8-sig"), edit.file.name
-    lines = unified_diff(old.splitlines(), edit.after.splitlines(), name, name, lineterm="", n=0)
-    fixed = any(key == each or key.startswith(f"{each}.") for each in RESTART_ONLY)
-    return SettingChange(key=key, diff="\n".join(lines), at_restart=fixed)
-
-
 def edit_setting(settings: Settings, models: Models, key: str, value: object) -> Edit:
-    """Set a key in the settings file: the host's, or a plugin's if its model is given. None restores the default."""
-    edit = _prepare_edit(settings, models, key, value)
-    with _as_command_error(edit.file):
-        _write(edit.file, edit.after.encode())
-    return edit
-
-
-def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -> Edit:
+    """Return the edit that sets a key: the host's, or a plugin's if its model is given. None restores the default."""
     try:
         settings, _ = settings.reread()  # somebody may have edited the file since
         found = next((each for each in settings.values(models) if each.key == key), None)
@@ -164,7 +158,7 @@ def _prepare_edit(settings: Settings, models: Models, key: str, value: object) -
                 _refuse_secret(each)
     except SettingsError as error:
         raise CommandError("; ".join(error.problems)) from None
-    return Edit(file, before, after)
+    return Edit(file, key, before, after)
 
 
 def _refuse_secret(setting: Value) -> None:

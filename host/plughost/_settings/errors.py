@@ -37,11 +37,7 @@ _words = re.compile(r"[A-Za-z0-9]+").findall
 
 
 class SettingsError(Exception):
-    """Settings that can't be used.
-
-    Attributes:
-        problems: One line each: where, what, and what to do.
-    """
+    """Settings that can't be used. Each of its `problems` is a line: where, what, and what to do."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)

@@ -330,7 +330,7 @@ class HostSettings(Table):
     @classmethod
     def _check_allowed(cls, allowed: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if allowed is not None:
-            from plughost._plugins.allowed import parse_allowed  # noqa: PLC0415 - few settings have it
+            from plughost._plugins.environment import parse_allowed  # noqa: PLC0415 - few settings have it
 
             for each in allowed:
                 parse_allowed(each)

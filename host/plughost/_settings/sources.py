@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
@@ -20,20 +20,90 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
-from plughost._settings.variables import (
-    ENV_PREFIX,
-    NOT_SETTINGS,
-    Variables,
-    leaves,
-    merge,
-    plugin_prefix,
-    variable_names,
-)
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from plughost.stores._config import StoresConfig
+
+
+ENV_PREFIX: Final = "PLUGHOST_"
+# Variables with the prefix that are not settings: the path of the settings file, and the services of the test suites.
+NOT_SETTINGS: Final = ("PLUGHOST_CONFIG", "PLUGHOST_TEST_")
+
+
+def plugin_prefix(plugin: str) -> str:
+    return f"{ENV_PREFIX}PLUGINS__{plugin.replace('-', '_').upper()}__"
+
+
+def variable_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        yield f"{prefix}{name}".upper()
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield from variable_names(info.annotation, f"{prefix}{name}__")
+
+
+class Variables:
+    """The environment variables of one prefix, decoded for a model: `values` is what they set, nested."""
+
+    def __init__(self, model: type[BaseModel], prefix: str, environment: Mapping[str, str]) -> None:
+        self.values: dict[str, Any] = {}
+        self._sources: dict[tuple[str, ...], str] = {}
+        malformed = []
+        for name, value in sorted(environment.items()):
+            if value and name.startswith(prefix) and name.isupper():  # an empty one counts as not set
+                decoded = _decode(model, prefix, name, value)
+                if decoded is None:
+                    malformed.append(name)
+                else:
+                    self.values = merge(self.values, decoded)
+                    self._sources |= {path: name for path, _ in leaves(decoded)}
+        if malformed:
+            example = 'write a list as ["a", "b"], a table as {"key": "value"}'
+            raise SettingsError([f"environment: {name}: it is not valid JSON; {example}" for name in malformed])
+
+    def source(self, path: Sequence[str]) -> str | None:
+        """Return the variable that sets a key, a key below it, or the table that the key is in."""
+        wanted = tuple(path)
+        return next((name for key, name in self._sources.items() if key[: len(wanted)] == wanted[: len(key)]), None)
+
+
+def leaves(table: Mapping[str, Any] | list[Any], *above: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield path and value of all that is in a table, its tables and lists. An empty one is a value, too."""
+    for key, value in table.items() if isinstance(table, Mapping) else enumerate(table):
+        path = (*above, str(key))
+        if isinstance(value, Mapping | list) and value:
+            yield from leaves(value, *path)
+        else:
+            yield path, value
+
+
+def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge two nested mappings. Where both set a key, `high` wins."""
+    merged = dict(low)
+    for key, value in high.items():
+        below = merged.get(key)
+        merged[key] = merge(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _decode(model: type[BaseModel], prefix: str, name: str, value: str) -> dict[str, Any] | None:
+    """Return what a variable sets in a model. None if it sets a list or a table, and is not valid JSON."""
+    import pydantic_settings  # noqa: PLC0415 - slow to import, and few hosts set variables
+
+    source = pydantic_settings.EnvSettingsSource(
+        pydantic_settings.BaseSettings,
+        env_prefix=prefix,
+        env_nested_delimiter="__",
+        case_sensitive=False,
+    )
+    source.settings_cls = model  # type: ignore[assignment] # it only reads the fields, which any model has
+    source.env_vars = {name.lower(): value}
+    try:
+        return source()
+    except pydantic_settings.SettingsError:
+        return None
+
 
 DEFAULT_FILE: Final = "plughost.toml"
 # Settings that are read at start only; a reload keeps their old values.
@@ -97,11 +167,9 @@ class Settings:
         )
 
     def reread(self) -> tuple[Settings, tuple[str, ...]]:
-        """Read the file again.
+        """Read the file again. Return the settings, and a line for each changed key that takes effect only at a start.
 
-        Returns:
-            The settings, and a line for each changed key that takes effect only at a start. Such keys keep their
-            old values.
+        Such keys keep their old values.
         """
         new = read_settings(self.file, self.environment, self.base)
         changed = [key for key in RESTART_ONLY if attrgetter(key)(new.host) != attrgetter(key)(self.host)]
@@ -113,7 +181,6 @@ class Settings:
         )
 
     def with_all_enabled(self) -> Settings:
-        """Return settings that disable no plugin."""
         return replace(self, host=self.host.model_copy(update={"disabled": ()}))
 
     def path(self, given: Path | None) -> Path | None:
@@ -122,13 +189,10 @@ class Settings:
 
     def mount_settings(self, plugin: str) -> MountSettings:
         """Return the host's part of a plugin's table."""
-        return self._validate(MountSettings, plugin)
+        return self.plugin_settings(plugin, MountSettings)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
         """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
-        return self._validate(model, plugin)
-
-    def _validate(self, model: type[ModelT], plugin: str) -> ModelT:
         is_host_part = model is MountSettings
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
@@ -149,13 +213,10 @@ class Settings:
         ]
 
     def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None], unread: Iterable[str] = ()) -> list[str]:
-        """Return a warning for each `PLUGHOST_` variable that sets nothing.
+        """Return a warning for each `PLUGHOST_` variable that sets nothing, given the settings models of all plugins.
 
-        It is no error: an orchestrator sets such variables itself for a service named plughost.
-
-        Args:
-            plugins: The settings model of each plugin. None if the plugin has none.
-            unread: The plugins whose model is not known, such as disabled ones: each of their variables may be right.
+        It is no error: an orchestrator sets such variables itself for a service named plughost. The models of `unread`
+        plugins are not known, such as of disabled ones: each of their variables may be right.
         """
         passed = (*NOT_SETTINGS, *map(plugin_prefix, unread))
         known = set(variable_names(HostSettings, ENV_PREFIX))
@@ -206,13 +267,10 @@ def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
 def read_settings(
     file: Path | None = None, environment: Mapping[str, str] | None = None, base: Path | None = None
 ) -> Settings:
-    """Read the settings file and the environment.
+    """Read the settings file and the environment, whose variables `PLUGHOST_<KEY>` override the file.
 
-    Args:
-        file: The TOML file. By default the one that `PLUGHOST_CONFIG` names, else `plughost.toml` if it exists.
-        environment: Variables `PLUGHOST_<KEY>` that override the file, nested keys joined by two underscores.
-            The process's by default.
-        base: The folder that relative paths start from. By default the file's folder, else the current one.
+    Without a file, it is the one that `PLUGHOST_CONFIG` names, else `plughost.toml` if it exists. Relative paths start
+    from `base`: by default the file's folder, else the current one.
     """
     environment = dict(os.environ) if environment is None else environment
     file, raw = _read_file(file, environment.get("PLUGHOST_CONFIG"), base or Path.cwd())
@@ -234,7 +292,6 @@ def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping
 
 
 def default_settings() -> Settings:
-    """Return the settings of a host without a file and without variables."""
     return _build_settings({}, None, {}, Path.cwd())
 
 

@@ -130,8 +130,6 @@ def reload_certificate(
 
     If it can't be served, the old one stays.
     """
-    if not serving.certificates:
-        return report
     try:
         fresh = prepare(settings, dev=dev)
         if serving.is_current(fresh):

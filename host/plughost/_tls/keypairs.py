@@ -50,7 +50,6 @@ class KeyPair:
 
     @property
     def key_pem(self) -> bytes:
-        """The key as unencrypted PKCS#8 PEM."""
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -75,7 +74,6 @@ class PreparedTLS(TLSFiles):
 
 
 def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
-    """Return certificates as PEM."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
 
 
@@ -96,7 +94,6 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
-    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292)."""
     content = _read(path)
     try:
         found = pkcs12.load_pkcs12(content, password.encode() if password else None)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import secrets
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -31,10 +33,6 @@ from plughost._tls.keypairs import (
     names_of,
     read_pkcs12,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 DEFAULT_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 CERTIFICATE_FILE: Final = "certificate.pem"

@@ -11,7 +11,7 @@ import falcon
 
 from plughost._api.declarations import Principal
 from plughost._api.hookspecs import hookimpl
-from plughost._plugins.single_files import MemoryDistribution
+from plughost._plugins.discovery import MemoryDistribution
 
 if TYPE_CHECKING:
     from plughost.http import Request

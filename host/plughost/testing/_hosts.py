@@ -23,7 +23,7 @@ import tomlkit
 from plughost._api.context import PluginContext
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
-from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost._plugins.environment import ENTRY_POINT_GROUP
 from plughost._runtime.host import Host
 from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings

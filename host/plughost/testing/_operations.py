@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 import falcon
 import httpx
 
-from plughost._plugins.discovery import ENTRY_POINT_GROUP
+from plughost._plugins.environment import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
 from plughost.http._paging import text_of
 from plughost.testing._hosts import RunningHost, running_host
