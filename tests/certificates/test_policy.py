@@ -99,7 +99,7 @@ def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None
 
 
 def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
-    """A reload refuses clients of the authority that `client_ca` had; a damaged file is reported and changes nothing."""
+    """A reload refuses clients of the earlier authority; a file that is damaged is reported and changes nothing."""
     first, second = _authority(tmp_path / "first"), _authority(tmp_path / "second")
     authorities = tmp_path / "clients.pem"
     shutil.copy(first, authorities)
