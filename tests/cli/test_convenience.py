@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -274,7 +273,7 @@ def test_the_doctor_reports_a_settings_file_that_everybody_can_change(line: Line
     file = line.folder / "plughost.toml"
     file.chmod(0o666)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
-    assert [each["todo"] for each in found if each["about"] == "permissions"] == [f"chmod o-w {Path(file).name}"]
+    assert [each["todo"] for each in found if each["about"] == "permissions"] == [f"chmod o-w {file}"]
 
 
 def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
@@ -331,7 +330,8 @@ def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings
     (line.folder / "plughost.toml").chmod(0o644)
     line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--dev", "--json").output)
-    advice = ["Make it readable only by the host's user: chmod 600 plughost.toml"] * len(message)
+    remedy = f"Make it readable only by the host's user: chmod 600 {line.folder / 'plughost.toml'}"
+    advice = [remedy] * len(message)
     assert [each["todo"] for each in found if each["about"] == "permissions"] == advice
     assert all(key in str(found) for key in message)
     line.folder.chmod(0o750)

@@ -49,11 +49,12 @@ def test_an_audit_file_created_by_root_is_writable_for_the_host(line: Line, data
 def test_the_doctor_keeps_roots_settings_readable_for_the_host(line: Line, data: Path) -> None:
     """`chmod 600` on a file of root's would lock out the host's user."""
     line.configure('data_dir = "data"\n[tls]\npassword = "sesame"')
-    (line.folder / "plughost.toml").chmod(0o644)
+    file = line.folder / "plughost.toml"
+    file.chmod(0o644)
     line.folder.chmod(0o755)
     found = json.loads(line.run("doctor", "--json").output)
     (remedy,) = [each["todo"] for each in found if each["about"] == "permissions"]
-    assert f"chgrp {NOBODY} plughost.toml && chmod 640 plughost.toml" in remedy
+    assert f"chgrp {NOBODY} {file} && chmod 640 {file}" in remedy
 
 
 def test_a_failed_command_leaves_no_file_of_root(line: Line, data: Path) -> None:
