@@ -53,7 +53,7 @@ def load(store: OpenStore[Any], file: Path) -> int:
     script += f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
     for row in rows:
         script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_quote_literal, row))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
-    with store.database.exclusive_claim():
+    with store.database.turn(), store.database.exclusive_claim():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
         _run("psql", arguments, store.database, script)
     return schema

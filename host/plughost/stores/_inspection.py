@@ -86,5 +86,5 @@ def purge(store: OpenStore[Any]) -> None:
         SetupError: Its database's driver is missing.
     """
     if store.database.exists():
-        with store.database.exclusive_claim():
+        with store.database.turn(), store.database.exclusive_claim():
             store.database.erase(store.declared.tables)
