@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import threading
 from datetime import UTC, datetime
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
-from plughost._plugins.isolation import Interrupted
+from plughost._plugins.isolation import Interrupted, bounded
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import Discovery, build, migrate, rehearse
@@ -305,7 +307,10 @@ class Host(HostState):
         try:
             refuse(generation, running, accept, strict=self._strict)
             self.serving.prepare(generation.sites)
-            generation = migrate(self, generation, running)
+            if running is None:  # a stop ends the process, which undoes the migrations; a reload may take `grace_time`
+                generation = bounded(partial(migrate, self, generation, None), inf, "migrate", self._is_stopping)
+            else:
+                generation = migrate(self, generation, running)
             refuse(generation, running, accept, strict=self._strict)
         except BaseException:
             self.serving.release_prepared()
