@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.host.plugins import Plugin
+
     from plughost.testing import RunningHost
 
 
