@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 
 _RECORDS: Final = "backups.json"
 _MIGRATION_COLUMNS: Final = 5
+_PLACE: Final = """
+SELECT coalesce(
+    (SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+     WHERE pg_class.oid = to_regclass(?)),
+    current_schema())
+"""
 
 
 def backup(store: OpenStore[Any], file: Path) -> None:
@@ -182,11 +188,12 @@ def load(store: OpenStore[Any], file: Path) -> int:
     rows = _migration_rows(store.name, file)
     schema = max((int(number) for _, number, *_ in rows), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
-    tables = {found[1] for line in contents if (found := re.search(r" TABLE \S+ (\S+) ", line))}
+    tables = {found[2]: found[1] for line in contents if (found := re.search(r" TABLE (?!DATA )(\S+) (\S+) ", line))}
     newer = [table for table in store.declared.tables if table not in tables]  # made after the backup
     if schema == 0 or (newer and (schema == len(store.migrations) or len(newer) == len(store.declared.tables))):
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
+    _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
     arguments = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
@@ -196,10 +203,22 @@ def load(store: OpenStore[Any], file: Path) -> int:
     script += f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
     for row in rows:
         script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_quote_literal, row))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
-    with store.database.exclusive_claim():
+    with store.database.turn(), store.database.exclusive_claim():
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
         _run("psql", arguments, store.database, script)
     return schema
+
+
+def _refuse_other_places(store: OpenStore[Any], places: dict[str, str]) -> None:
+    """Raise a `SetupError` if a table's PostgreSQL schema isn't the store's: pg_restore would overwrite another's."""
+    with store.database.administer() as db:
+        for table, place in places.items():
+            own = db.rows(_PLACE, quote(table))[0][0]
+            if own != place:
+                raise SetupError(
+                    f"the backup has the table {place}.{table}, and the store {store.name} uses {own}.{table}: restore "
+                    "it over a connection with the search_path that it was made with"
+                )
 
 
 def _migration_rows(store: str, file: Path) -> list[list[str]]:

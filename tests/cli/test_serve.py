@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -37,6 +39,14 @@ def started(context):
     pathlib.Path("ports-are-open").touch()
     while not pathlib.Path("go-on").exists():
         threading.Event().wait(0.01)
+"""
+ENDLESS = """
+import pathlib, threading
+
+
+def migrate(session):
+    pathlib.Path("migrating").touch()
+    threading.Event().wait()
 """
 SLOW = """
 import pathlib, threading
@@ -264,6 +274,19 @@ def test_a_command_during_the_start_is_executed(line: Line) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+def test_a_start_ends_during_a_migration(line: Line) -> None:
+    """SIGTERM doesn't wait until a long migration, or a wait for another host's, is over; nothing of it is kept."""
+    install_store_plugin(line, "kept")
+    (line.packages / "kept" / "0002_wait.py").write_text(ENDLESS)
+    process = line.start("serve", "--dev")
+    wait_until((line.folder / "migrating").exists)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, events(errors)[-1]["event"]) == (0, "stopped")
+    with closing(sqlite3.connect(line.folder / "plughost-data" / "stores" / "kept.sqlite3")) as store:
+        assert store.execute("SELECT count(*) FROM plughost_migrations").fetchone() == (0,)
 
 
 @pytest.mark.parametrize("wrong", ["certificate", "port"])

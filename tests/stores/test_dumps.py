@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,6 +67,27 @@ def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     assert restore(prepared(config, newer), file) == 1
     catalog = opening(config, newer)["catalog"]
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
+
+
+def test_a_backup_of_another_schema_is_refused(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
+) -> None:
+    """Where the search path of a user or a URL leads to another place, a restore doesn't overwrite the first one."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    stores["catalog"].run(add, "a")
+    file = tmp_path / "catalog.dump"
+    backup(stores["catalog"], file)
+    stores["catalog"].run(add, "later")
+    with stores["catalog"].database.administer() as db:
+        db.script("CREATE SCHEMA other")
+    stores.close()
+    elsewhere = replace(config, url=f"{postgresql}?options=-csearch_path%3Dother")
+    for _ in range(2):
+        with pytest.raises(SetupError, match=r"the table public\.products, and the store catalog uses other\.products"):
+            restore(prepared(elsewhere, products), file)
+        opening(elsewhere, products).close()
+    assert opening(config, products)["catalog"].read(skus) == ["a", "later"]
 
 
 def test_missing_tools_are_reported_as_a_command(

@@ -186,6 +186,18 @@ def test_a_data_folder_that_cannot_be_created_is_unavailable_until_it_can(
     wait_for(lambda: _answers(stores))
 
 
+def test_settings_that_lead_nowhere_are_refused_while_the_store_serves(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, plain_products: Store
+) -> None:
+    """A mistyped URL or password in a reload doesn't replace a store that works."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    old = opening(config, plain_products)
+    nowhere = replace(config, url=f"{postgresql}_nowhere")
+    new = migrate_stores(prepare_stores({"catalog-plugin": (plain_products,)}, nowhere, old), old)
+    assert "_nowhere" in str(new.failures["catalog-plugin"])
+    assert check(old["catalog"]).up
+
+
 @pytest.mark.parametrize("lost", ["alpha", "beta"])
 def test_a_database_that_is_lost_between_two_commits(
     tmp_path: Path,

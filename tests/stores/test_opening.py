@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +115,25 @@ def test_a_breaking_migration_fails_while_other_hosts_serve(
     old["catalog"].run(add, "a")
     old.close()
     assert migrate_stores(prepare_stores(breaking(NOTE), config, old), old).failures == {}
+
+
+def test_no_host_takes_advantage_of_anothers_attempt(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Any, products: Store, breaking: Callable[..., Any]
+) -> None:
+    """If all hosts try a breaking migration at once, each still sees that the others serve."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    serving = [opening(config, products) for _ in range(3)]
+    begin = threading.Barrier(len(serving))
+
+    def migrate(old: Stores) -> str:
+        begin.wait(30)
+        new = migrate_stores(prepare_stores(breaking(NOTE), config, old), old)
+        new.close()
+        return str(new.failures["catalog-plugin"]) if new.failures else ""
+
+    with ThreadPoolExecutor(len(serving)) as threads:
+        assert all("another host still serves the store" in each for each in threads.map(migrate, serving))
+    assert [old["catalog"].read(count) for old in serving] == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import gc
 import threading
 from datetime import UTC, datetime
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
 from plughost._plugins.discovery import Discovery
-from plughost._plugins.failures import Interrupted
+from plughost._plugins.failures import Interrupted, bounded
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import build, migrate, rehearse
@@ -290,7 +292,10 @@ class Host(HostState):
         try:
             refuse(generation, running, accept, strict=self._strict)
             self.serving.prepare(generation.sites)
-            generation = migrate(self, generation)
+            if running.number:
+                generation = migrate(self, generation)
+            else:  # a stop ends the process, which undoes the migrations; a reload may take `grace_time`
+                generation = bounded(partial(migrate, self, generation), inf, "migrate", self._is_stopping)
             refuse(generation, running, accept, strict=self._strict)
         except BaseException:
             self.serving.release_prepared()

@@ -143,15 +143,16 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
         running = previous.get(name) if previous is not None else None
         if running is store:
             continue
+        served = running is not None and running.state == "open"  # before `migrate`, which may close its connections
         if running is not None and running.database.config != store.database.config:
             running = None
-        served = running is not None and running.state == "open"  # before `migrate`, which may close its connections
         try:
             store.migrate(running)
         except SetupError as error:
             failures.setdefault(store.plugin, error)
         except (Unavailable, Busy) as error:
-            if served:
+            # With other settings, Busy may mean the running store, which ends soon.
+            if served and (running is not None or isinstance(error, Unavailable)):
                 failures.setdefault(store.plugin, SetupError(str(error)))
             else:
                 store.defer(error)
@@ -264,5 +265,5 @@ def purge(store: OpenStore[Any]) -> None:
         SetupError: Its database's driver is missing.
     """
     if store.database.exists():
-        with store.database.exclusive_claim():
+        with store.database.turn(), store.database.exclusive_claim():
             store.database.erase(store.declared.tables)

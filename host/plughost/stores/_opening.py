@@ -185,6 +185,7 @@ class StoreHandle:
     def _exclude_older_code(self, breaking: str, *, rehearse: bool) -> None:
         """Keep older code from using the store during the migration and afterwards."""
         self.sessions.release_claim()
+        self._paused.enter_context(self._database.turn())
         if self._older is not None:
             self._paused.enter_context(self._older.paused())
         self._claim.close()

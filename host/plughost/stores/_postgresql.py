@@ -69,7 +69,7 @@ class PostgreSQL(BaseDatabase):
             cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (lock_key(self.store),))
             claimed, connection.incarnation = cursor.fetchone()
         if not claimed:
-            raise Busy(f"The {self.label} is being purged.")
+            raise Busy(f"The {self.label} is being migrated by another host, purged or restored.")
 
     def check(self) -> None:
         with self.administer() as db:
@@ -91,6 +91,16 @@ class PostgreSQL(BaseDatabase):
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
         return self._open_admin_session(lock_timeout=int(self.config.patience * 1000))
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until no other host tries to exclude the others: it serves, but shows no claim meanwhile."""
+        with self.trial() as db:
+            try:
+                db.rows("SELECT pg_advisory_lock(?)", lock_key(f"turn of {self.store}"))
+            except Busy as error:
+                raise Busy(f"The {self.label} is being migrated by another host, purged or restored.") from error
+            yield
 
     def shared_claim(self) -> AbstractContextManager[None]:
         return nullcontext()  # each connection of a session holds the claim

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from enum import IntEnum
 from itertools import starmap
@@ -216,6 +217,10 @@ class BaseDatabase:
         self.store = store
         self.config = config
         self.label: str = f"store {store}"
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Wait until no other host tries to exclude the others; with one file, there is no other host."""
+        return nullcontext()
 
     def refuse_read_only(self) -> None:
         """Raise a `SetupError` if the settings let this host only read the store."""
