@@ -96,6 +96,11 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     watcher = Watcher(host, reporter.report_reload) if watch else None
     _start(host, control, predecessor, reporter)
     sockets.take_ownership()
+    for unused in sockets.unused():
+        logger.warning(
+            f"no listener uses the socket {unused} of systemd, so whoever connects there waits: a listener takes one "
+            "socket, which has its name, such as main-http, or its port"
+        )
     gc.collect()
     gc.freeze()  # collecting objects that live as long as the host would slow small requests by 2 %
     reporter.report_start(host)
