@@ -61,7 +61,7 @@ class Control:
         """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Lock the data folder, so that one host runs on it at a time. A successor inherits the lock, if the folder is the same.
+        """Lock the data folder, so that one host runs on it at a time. A successor on the same folder inherits it.
 
         Raises:
             AlreadyRunning: Another host has the lock.
