@@ -382,6 +382,17 @@ def test_a_hook_that_hangs_changes_the_exit_code(line: Line, serving: Serve, hoo
     assert code == 1
 
 
+def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
+    """Python waits for a thread pool that the plugin left at work; the host ends after `hook_timeout` and names it."""
+    line.configure("hook_timeout = 0.5")
+    pool = "ThreadPoolExecutor(1, 'left').submit(Event().wait)"
+    source = HANGING.format(hook="started").replace("Event().wait()", pool)
+    line.install("stuck", f"from concurrent.futures import ThreadPoolExecutor\n{source}")
+    code, errors = serving().end(signal.SIGTERM)
+    assert "Threads: left_0." in next(event for event in events(errors) if event["event"] == "cut off")["reason"]
+    assert code == 1
+
+
 def test_a_hook_that_hangs_is_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:
     """The reload is done, and names the plugin that doesn't finish its start; the exit code is 1."""
     line.configure("hook_timeout = 0.5")

@@ -152,9 +152,22 @@ def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 def test_a_command_without_a_running_host_is_an_error(tmp_path: Path) -> None:
-    """The error names the data folder."""
-    with pytest.raises(NotRunning, match=f"No host is running on the data folder {tmp_path}"):
-        send_command(tmp_path, "status")
+    """The error names the data folder, even if that is a file."""
+    (tmp_path / "file").touch()
+    for data_dir in (tmp_path, tmp_path / "file"):
+        with pytest.raises(NotRunning, match=f"No host is running on the data folder {data_dir}"):
+            send_command(data_dir, "status")
+
+
+def test_a_host_whose_data_folder_became_a_file_stops(tmp_path: Path) -> None:
+    """Its socket is gone, and it releases everything else."""
+    control = Control(tmp_path / "data", COMMANDS)
+    control.claim()
+    control.start()
+    (tmp_path / "data").rename(tmp_path / "moved")
+    (tmp_path / "data").touch()
+    control.stop()
+    assert control.lock == -1
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may connect to any socket, so there is nothing to be refused")

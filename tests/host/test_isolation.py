@@ -44,7 +44,7 @@ class UnspeakableError(Exception):
 
     def __str__(self) -> str:
         """Fail."""
-        raise RuntimeError("no text")
+        raise SystemExit("no text")
 
     __repr__ = __str__
 

@@ -342,10 +342,13 @@ def test_only_one_host_runs_on_a_data_folder(sandbox: Sandbox) -> None:
 
 
 @pytest.mark.parametrize("name", ["main-http", "plughost.socket"])
-def test_a_socket_of_systemd_is_served(sandbox: Sandbox, name: str, tmp_path: Path) -> None:
-    """It is matched by its name or its port; systemd is notified of readiness and of a new main process."""
+def test_a_socket_of_systemd_is_served(
+    sandbox: Sandbox, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is matched by its name or its port, and others are named; systemd is told of readiness and a new process."""
     with (
         socket.create_server(("127.0.0.1", 0)) as lent,
+        socket.create_server(("127.0.0.1", 0)) as spare,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
     ):
         manager.bind(str(tmp_path / "notify"))
@@ -354,21 +357,23 @@ def test_a_socket_of_systemd_is_served(sandbox: Sandbox, name: str, tmp_path: Pa
         settings = sandbox.folder / "plughost.toml"
         configured = port if name == "plughost.socket" else 1
         settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {configured}", 1))
-        # Like systemd: the descriptor is number 3, and the variables name the process itself.
+        # Like systemd: the descriptors are numbers 3 and 4, and the variables name the process itself.
         start = (
-            f"import os; os.dup2({lent.fileno()}, 3); "
-            f"os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='1', LISTEN_FDNAMES={name!r}); "
+            f"import os; os.dup2({lent.fileno()}, 3); os.dup2({spare.fileno()}, 4); "
+            f"os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS='2', LISTEN_FDNAMES='{name}:library-http'); "
             "os.execvp('plughost', ['plughost', 'serve'])"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", start],
             cwd=sandbox.folder,
             env=sandbox.environment | {"NOTIFY_SOCKET": str(tmp_path / "notify")},
-            pass_fds=[lent.fileno()],
+            pass_fds=[lent.fileno(), spare.fileno()],
             stdout=subprocess.PIPE,
         )
         try:
             assert manager.recv(100) == b"READY=1"
+            unused = f"no listener uses the socket library-http (127.0.0.1:{spare.getsockname()[1]})"
+            assert unused in capfd.readouterr().err
             url = f"http://127.0.0.1:{port}/greeter"
             assert httpx.get(url, trust_env=False).json()["count"] == 1
             pid = sandbox.json("restart")["pid"]

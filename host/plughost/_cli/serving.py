@@ -94,6 +94,11 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     watcher = Watcher(host, reporter.report_reload) if watch else None
     _start(host, control, predecessor, reporter)
     sockets.take_ownership()
+    for unused in sockets.unused():
+        logger.warning(
+            f"no listener uses the socket {unused} of systemd, so whoever connects there waits: a listener takes one "
+            "socket, which has its name, such as main-http, or its port"
+        )
     gc.collect()
     gc.freeze()  # collecting objects that live as long as the host would slow small requests by 2 %
     reporter.report_start(host)
@@ -121,6 +126,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     control.stop()
     restart.end()
     _silence_closed_streams(sys.stdout, sys.stderr)
+    _limit_exit(host.settings.host.hook_timeout, reporter)
     reporter.report_end(host, answered=answered)
 
 
@@ -200,6 +206,26 @@ def check(settings: Settings, *, dev: bool, without: Collection[str], files: boo
 def _drain(host: Host, *, undo: bool) -> Response:
     host.drain(undo=undo)
     return {"phase": host.phase.value, "unready": host.unready}
+
+
+def _limit_exit(seconds: float, reporter: Reporter) -> None:
+    """Let this process end in some seconds, whatever plugins left that Python waits for."""
+
+    def end() -> None:
+        try:
+            own = {threading.main_thread(), threading.current_thread()}
+            names = sorted(thread.name for thread in threading.enumerate() if thread not in own)
+            reason = (
+                f"The process did not end within {seconds:g} s (setting hook_timeout): a plugin left a thread pool, a "
+                f"child process or a function of atexit at work. Threads: {', '.join(names) or 'none'}."
+            )
+            reporter.report("cut off", reason, reason=reason)
+        finally:
+            os._exit(EXIT_PROBLEMS)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _silence_closed_streams(*streams: TextIO) -> None:

@@ -190,5 +190,5 @@ def _one_line_message(error: BaseException) -> str:
     try:
         text = str(error.msg if _is_syntax_error_in_file(error) else error)
         return " ".join(text.split())[:300] or "no message"
-    except Exception:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
+    except BaseException:  # noqa: BLE001 - the exception is a plugin's, and its __str__ may raise anything
         return "its message can't be shown"

@@ -61,7 +61,7 @@ class Control:
         """The descriptor that locks the data folder; -1 before `claim`."""
 
     def claim(self, inherited: int | None = None) -> None:
-        """Lock the data folder, so that one host runs on it at a time. A successor inherits that of the same folder.
+        """Lock the data folder, so that one host runs on it at a time. A successor on the same folder inherits it.
 
         Raises:
             AlreadyRunning: Another host has the lock.
@@ -118,7 +118,7 @@ class Control:
             deadline = monotonic() + _END_SECONDS
             for handler in self._server.handlers:
                 handler.join(max(0.0, deadline - monotonic()))
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # the folder may be gone
                 if self._path.stat().st_ino == self._inode:  # otherwise the next host listens there
                     self._path.unlink()
             self._server = self._thread = None
@@ -137,7 +137,7 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
         try:
             _require_own_folder(socket_path(data_dir), data_dir)
             connection.connect(str(socket_path(data_dir)))
-        except (FileNotFoundError, ConnectionRefusedError):
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
             raise NotRunning(f"No host is running on the data folder {data_dir}.") from None
         except PermissionError:
             raise NotPermitted(

@@ -101,6 +101,12 @@ class Sockets:
         while self._inherited:
             self._inherited.popitem()[1].close()
 
+    def unused(self) -> list[str]:
+        """Return the name and address of each socket from systemd that no listener uses."""
+        used = {each.getsockname() for each in self._open.values()}
+        addresses = [(name, each.getsockname()) for name, each in self._from_systemd]
+        return [f"{name} ({address[0]}:{address[1]})" for name, address in addresses if address not in used]
+
     def inheritable(self) -> list[tuple[str, int]]:
         """Return the name and the descriptor of each socket that the successor needs."""
         self._is_shared = True

@@ -131,8 +131,6 @@ def delete(session: Session, clauses: str = "", *values: str | int) -> int:
 
 def _product(product_id: int, draft: ProductDraft) -> Product:
     """Return the product for a draft, with the price as the store returns it: `5.00` is 5."""
-    price = format(
-        draft.price, "f"
-    )  # exact, unlike arithmetic, whose precision a plugin may have changed in this thread
+    price = format(draft.price, "f")  # exact, unlike arithmetic: a plugin may have lowered the thread's precision
     trimmed = price.rstrip("0").rstrip(".") if "." in price else price
     return Product(product_id, draft.sku, draft.name, Decimal(trimmed), draft.stock)
