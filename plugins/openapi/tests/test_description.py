@@ -98,7 +98,9 @@ def test_a_host_name_costs_no_rendering(client: httpx.Client, host: RunningHost,
     rendered = description._rendered.cache_info().misses
     for number in range(3):
         response = client.get(f"/q/openapi?format={as_format}", headers={"Host": f"h{number}.localhost"})
-        servers = [{"url": f"{scheme}://h{number}.localhost:{host.port(scheme=scheme)}"} for scheme in ("http", "https")]
+        servers = [
+            {"url": f"{scheme}://h{number}.localhost:{host.port(scheme=scheme)}"} for scheme in ("http", "https")
+        ]
         assert yaml.safe_load(response.text) == first | {"servers": servers}
     assert description._rendered.cache_info().misses == rendered
 
