@@ -13,7 +13,7 @@ import falcon
 from plughost._apps.streams import WrappedStream, bounded_parts, stream_parts
 from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
-from plughost.http._request import CLIENT_CACHE_SIZE
+from plughost.http._fields import CLIENT_CACHE_SIZE
 
 if TYPE_CHECKING:
     from plughost._settings.models import CompressionSettings, Encoding

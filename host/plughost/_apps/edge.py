@@ -14,9 +14,9 @@ from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
 from plughost._apps.streams import WrappedStream, bounded_parts, close_stream
 from plughost._logging import this_thread
+from plughost.http._fields import CLIENT_CACHE_SIZE
 from plughost.http._request import (
     BEGINS,
-    CLIENT_CACHE_SIZE,
     DEFAULT_PORTS,
     FAILED,
     OVERLOADED,

@@ -6,6 +6,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
+CLIENT_CACHE_SIZE: Final = 64
+"""Entries of a cache whose keys are header fields: few, since hostile clients can send many of 64 KiB."""
+
 _FIRST_FINAL: Final = 200  # the first code that isn't interim (RFC 9110, 15.2)
 _CACHE_SIZE: Final = 512
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch

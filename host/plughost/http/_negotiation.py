@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import falcon
 
-from plughost.http._request import CLIENT_CACHE_SIZE
+from plughost.http._fields import CLIENT_CACHE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
