@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import tracemalloc
 import urllib.parse
 import weakref
 import wsgiref.validate
@@ -114,6 +115,21 @@ def test_a_header_with_underscores_cannot_pose_as_another(
     seen = serve(environ_app, lane).client().get("/", headers=headers).json()
     assert "HTTP_X_FORWARDED_FOR" not in seen
     assert seen["HTTP_X_OTHER"] == "kept"
+
+
+def test_names_of_clients_are_not_kept(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """However long the header names are that hostile clients send, they take a few MiB at most."""
+    client = serve(gate, https_lane).client()
+    client.get("/")
+    tracemalloc.start()
+    try:
+        for number in range(200):
+            client.get("/", headers={f"X-{number}-" + "x" * 30_000: "1"})
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 6 * 2**20
 
 
 def test_content_type_and_length_have_no_prefix(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:

@@ -207,6 +207,8 @@ def test_each_group_has_its_own_limit_of_bodies(reached: Reached) -> None:
         ["Host: a/b"],
         ["Host: a, b"],
         ["Host: localhost:99999"],
+        ["Host: " + "a" * 256],
+        ["Host: [" + ":" * 46 + "]"],
         ["Host: localhost", "Host: other"],
         ["Host:"],
         ["X-None: 1"],

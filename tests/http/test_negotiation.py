@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import falcon
 import pytest
@@ -40,11 +41,25 @@ JSON, HAL = "application/json", "application/hal+json"
         (f"{HAL};profile=x;q=0.9, {JSON};q=0.1", HAL),
         (f"{HAL} ; Q=0.2 , {JSON} ; q = 0.1", HAL),
         ("," * 5000, JSON),
+        (f"{JSON};q=0.1, {HAL};q=0.2, {JSON};q=0.3", JSON),
+        (f"application/*;q=0.1, */*;q=0.9, {HAL};q=0.2", HAL),
     ],
 )
 def test_the_best_offer(accept: str, best: str | None) -> None:
     """The most specific range decides, then the quality; malformed ranges are ignored."""
     assert best_offer(accept, (JSON, HAL)) == best
+
+
+def test_ranges_of_clients_are_not_kept() -> None:
+    """However many media ranges hostile clients send, they take a few MiB at most."""
+    tracemalloc.start()
+    try:
+        for number in range(150):
+            best_offer(",".join(f"a/{number}-{each}" for each in range(1000)), (JSON,))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 4 * 2**20
 
 
 def test_versions_are_ordered_by_number() -> None:

@@ -12,6 +12,7 @@ import falcon
 
 from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
+from plughost.http._request import CLIENT_CACHE_SIZE
 from plughost.http._response import WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _is_compressible(resp: falcon.Response) -> bool:
     )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=CLIENT_CACHE_SIZE)
 def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
     """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None if it accepts none."""
     qualities: dict[str, float] = {}

@@ -15,6 +15,7 @@ from plughost._apps.compression import Compression
 from plughost._logging import this_thread
 from plughost.http._request import (
     BEGINS,
+    CLIENT_CACHE_SIZE,
     DEFAULT_PORTS,
     FAILED,
     OVERLOADED,
@@ -221,7 +222,7 @@ def _host_matcher(allowed: Sequence[str]) -> Callable[[str], object]:
     names = {each.lower().strip("[]") for each in allowed}
     suffixes = tuple(name[1:] for name in names if name.startswith("*."))
 
-    @lru_cache(maxsize=256)
+    @lru_cache(maxsize=CLIENT_CACHE_SIZE)
     def matches(host: str) -> bool:
         name = host_name(host)
         bare = name.rstrip(".")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
+_KNOWN_NAME_BYTES: Final = 64
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
@@ -153,7 +154,7 @@ class ListenerRequests(ListenerState):
     def _key(self, name: bytes) -> str:
         """Return the environ key of a header; empty for one with an underscore, which could pose as another."""
         key = "" if b"_" in name else "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
-        if len(self._keys) < _KNOWN_NAMES_LIMIT:
+        if len(self._keys) < _KNOWN_NAMES_LIMIT and len(name) < _KNOWN_NAME_BYTES:
             self._keys[name] = key
         return key
 

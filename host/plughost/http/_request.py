@@ -33,11 +33,15 @@ TRUSTED: Final = "plughost.trusted_proxy"
 """Environ key of a request from a trusted proxy, whose Host is the one that the proxy passes on."""
 
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
+
+CLIENT_CACHE_SIZE: Final = 64
+"""Entries of a cache whose keys are header fields: few, since hostile clients can send many of 64 KiB."""
+
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
-_host = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._~-]+))(?::([0-9]{1,5}))?").fullmatch
+_host = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._~-]{1,255}))(?::([0-9]{1,5}))?").fullmatch
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=CLIENT_CACHE_SIZE)
 def host_name(text: str) -> str:
     """Return the lower-case name or address in a host with an optional port (RFC 9110, 7.2). Empty if malformed."""
     match = _host(text)

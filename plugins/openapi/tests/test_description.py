@@ -11,6 +11,7 @@ from pydantic import ValidationError
 import plughost_openapi.plugin
 from plughost import Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
+from plughost_openapi.resources import Description
 from plughost_openapi.settings import About
 
 if TYPE_CHECKING:
@@ -81,6 +82,27 @@ def test_servers_have_the_readers_host_name(client: httpx.Client, host: RunningH
     for given, shown in [("api.localhost:1", "api.localhost"), ("[::1]:1", "[::1]"), ("example.org:1", "localhost")]:
         response = client.get("/q/openapi?format=json", headers={"Host": given})
         assert response.json()["servers"][0]["url"] == f"http://{shown}:{host.port()}"
+
+
+@pytest.mark.parametrize("as_format", ["yaml", "json"])
+def test_a_host_name_costs_no_rendering(client: httpx.Client, host: RunningHost, as_format: str) -> None:
+    """Clients choose the name in Host, and rendering all takes a second; only the servers differ."""
+    assert host.host.generation is not None
+    (description,) = (
+        route.resource
+        for each in host.host.generation.sites["main"].groups
+        for route in each.group.routes
+        if isinstance(route.resource, Description)
+    )
+    first = yaml.safe_load(client.get(f"/q/openapi?format={as_format}").text)
+    rendered = description._rendered.cache_info().misses
+    for number in range(3):
+        response = client.get(f"/q/openapi?format={as_format}", headers={"Host": f"h{number}.localhost"})
+        servers = [
+            {"url": f"{scheme}://h{number}.localhost:{host.port(scheme=scheme)}"} for scheme in ("http", "https")
+        ]
+        assert yaml.safe_load(response.text) == first | {"servers": servers}
+    assert description._rendered.cache_info().misses == rendered
 
 
 def test_it_follows_a_reload() -> None:

@@ -14,10 +14,11 @@ import falcon
 
 from plughost.http import preferred, send_file
 from plughost_openapi.addresses import Addresses, host_name
-from plughost_openapi.document import Format, describe
+from plughost_openapi.document import describe
 
 if TYPE_CHECKING:
     from plughost.http import Request
+    from plughost_openapi.document import Format
     from plughost_openapi.settings import About
 
 YAML: Final = ("application/yaml", "application/vnd.oai.openapi")
@@ -31,7 +32,10 @@ _INSERTED_STYLE: Final = "'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='"
 """The hash of the only style sheet that Swagger UI 5.35.0 inserts; after an update, browsers report the new one."""
 
 _CACHED_DESCRIPTIONS: Final = 16
-"""Cache size for descriptions: of a few sites, in two formats, under a few host names."""
+"""Cache size for descriptions: of a few sites, in two formats, before and after a reload."""
+
+_NO_SERVERS: Final[dict[Format, str]] = {"yaml": "\nservers: []\n", "json": '\n  "servers": [],\n'}
+"""How a description without servers says so; its other lines are indented differently."""
 
 
 class Description:
@@ -52,12 +56,18 @@ class Description:
         content_type = _content_type(req, format)
         as_format: Format = "json" if content_type in JSON else "yaml"
         servers = self._addresses.of(site, host_name(req), req.scheme)
-        _send(req, resp, self._rendered(view.generation, site, servers, as_format), content_type)
-
-    def _render(self, generation: int, site: str, servers: tuple[str, ...], as_format: Format) -> bytes:
         from plughost_openapi.rendering import render  # noqa: PLC0415 - brings yaml, which few commands use
 
-        return render(describe(self._addresses.view, site, servers, self._about), as_format).encode()
+        # Rendering all takes a second, and clients choose the host name: so only the servers are rendered each time.
+        text = self._rendered(view.generation, site, as_format)
+        own = render({"servers": [{"url": url} for url in servers]}, as_format)
+        own = f"\n{own}" if as_format == "yaml" else f"{own[1:-3]},\n"  # without the braces
+        _send(req, resp, text.replace(_NO_SERVERS[as_format], own, 1).encode(), content_type)
+
+    def _render(self, generation: int, site: str, as_format: Format) -> str:
+        from plughost_openapi.rendering import render  # noqa: PLC0415 - as above
+
+        return render(describe(self._addresses.view, site, (), self._about), as_format)
 
 
 def _content_type(req: Request, asked: Format | None) -> str:
