@@ -12,7 +12,7 @@ MODULES: Final = ("plughost", "plughost.http", "plughost.stores", "plughost.rate
 _HEAD: Final = """# Reference
 
 Every public name, from the docstrings: `python tests/docs/update_references.py` writes this page. What that promises
-is in [What stays](promise.md). In Python, `help(name)` shows the same.
+is in [What stays](promise.md). In Python, `help(name)` shows more: what methods take, return and raise.
 """
 
 

@@ -211,7 +211,6 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
         lambda: describing(request=create_model("Sent", call=(Callable[[int], int], ...))),
         "GET: the model Sent of the request can't be described: call: Cannot generate a JsonSchema",
     ),
-    (lambda: describing(request=list[Unsupported]), "Unsupported'>; give the field another type"),
 ]
 
 

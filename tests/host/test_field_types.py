@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,18 @@ class Looks:
 
     def process_response(self, req: Any, resp: Any, resource: Any, req_succeeded: bool) -> None:
         """Do nothing."""
+
+
+class LooksTwice:
+    """Middleware with the arguments of another method."""
+
+    def process_response(self, req: Any, resp: Any) -> None:
+        """Do nothing."""
+
+
+def endless(run: Any = None) -> Iterator[int]:
+    """Yield, so that a call runs nothing."""
+    yield 1
 
 
 RIGHT: Final[dict[type[Any], dict[str, Any]]] = {
@@ -91,14 +104,26 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     (Operation, {"security": "bearer"}, "GET: security is no tuple of texts: 'bearer'"),
     (Operation, {"security": ("Bearer",)}, "GET: write the security scheme 'Bearer' in lower case: 'bearer'"),
     (Operation, {"roles": "admin"}, "GET: roles is no tuple of texts: 'admin'"),
-    (Operation, {"request": {"title": str}}, "can't be described: it is no type that pydantic knows"),
+    (Operation, {"request": {"title": str}}, "GET: request {'title': <class 'str'>} is no pydantic model"),
+    (Operation, {"request": list[str]}, "GET: request list[str] is no pydantic model"),
     (Operation, {"consumes": ("csv",)}, "GET: consumes 'csv', which is no media type"),
+    (Operation, {"produces": ("csv",)}, "GET: produces 'csv', which is no media type"),
     (Response, {"media_types": "text/csv"}, "GET: 200: media_types is no tuple of texts: 'text/csv'"),
     (Parameter, {"schema": "integer"}, "GET: parameter 'word': schema is no mapping with texts as keys: 'integer'"),
     (Route, {"suffix": "more"}, "Says has no responder with the suffix 'more', such as on_get_more"),
     (Store, {"migrations": "migrations"}, "store 'bad': migrations is no folder, such as importlib.resources.files("),
     (Middleware, {"scope": "sites"}, "middleware 'bad': there is no scope 'sites'; scopes are plugin, site, host"),
     (Check, {"kinds": frozenset({"readiness"})}, "kinds is no set of live, ready or started: frozenset({'readiness'})"),
+    (
+        Middleware,
+        {"component": LooksTwice()},
+        "process_response is called with (req, resp, resource, req_succeeded), and takes (req: 'Any', resp: 'Any')",
+    ),
+    (Check, {"check": len}, "health check 'bad': check is called with (), and takes (obj, /)"),
+    (Check, {"check": endless}, "health check 'bad': check contains yield, so a call would run nothing of it"),
+    (Observer, {"observe": lambda: None}, "observer 'bad': observe is called with (requests), and takes ()"),
+    (Page, {"render": lambda request: ""}, "page 'bad': render is called with (), and takes (request)"),
+    (Job, {"run": endless}, "job 'bad': run contains yield"),
     (Check, {"kinds": "ready"}, "kinds is no set of live, ready or started: 'ready'"),
     (Store, {"breaking": 2}, "store 'bad': breaking is no tuple of integers: 2"),
 ]

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -16,8 +16,12 @@ from tests.host.plugins import Plugin, reason
 from tests.http.counting_orders import Orders
 from tests.waiting import wait_until
 
-from plughost import Operation, Principal, Route, RouteGroup
+from plughost import Operation, Principal, Route, RouteGroup, Store, hookimpl
+from plughost.stores import idempotency_store
 from plughost.testing import plugin_distribution, running_host, store_settings
+
+if TYPE_CHECKING:
+    import falcon
 
 
 class Client:
@@ -117,6 +121,46 @@ def test_a_key_is_for_one_request(client: Client) -> None:
     assert client.order("x", **{"API-Version": "1.0"}).status_code == 422
     assert [client.order("x", key).status_code for key in ('""', "a b", '"a', "x" * 256)] == [400] * 4
     assert client.calls == 1
+
+
+class Uploads:
+    """Takes forms, and counts them."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self._taken = 0
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Take a form."""
+        self._taken += 1
+        resp.media = self._taken
+
+    @hookimpl
+    def register_stores(self) -> list[Store]:
+        """Declare the store of the responses."""
+        return [idempotency_store("uploads")]
+
+    @hookimpl
+    def register_routes(self) -> list[RouteGroup]:
+        """Mount it."""
+        post = Operation(summary="Upload", consumes=("multipart/form-data",), idempotent=True)
+        return [RouteGroup(prefix="/uploads", routes=(Route("", self, {"POST": post}),))]
+
+
+def test_a_form_with_another_boundary_is_the_same_request() -> None:
+    """Clients make a boundary for each attempt; wherever it lies in the body, only the content counts."""
+    with running_host(distributions=[plugin_distribution("uploads", Uploads())]) as host, host.client() as client:
+
+        def upload(content: bytes, key: str) -> tuple[int, bool]:
+            files = {"file": ("x.png", content, "image/png"), "next": ("y.png", b"y", "image/png")}
+            answer = client.post("/uploads", files=files, headers={"Idempotency-Key": key})
+            return answer.status_code, "Idempotency-Replayed" in answer.headers
+
+        for size in (0, *range(64 * 1024 - 320, 64 * 1024, 16)):  # a boundary has 32 characters, a block 64 KiB
+            content = b"-" * size
+            attempts = [upload(content, f"key-{size}") for _ in range(2)]
+            assert attempts == [(200, False), (200, True)]
+            assert upload(content + b"-", f"key-{size}") == (422, False)
 
 
 def test_a_repeated_answer_names_its_original_version(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from plughost.stores import Duplicate, OpenStore, StoreError
 from plughost.stores._pool import current_operation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
 
     from plughost._api.declarations import Principal
@@ -140,13 +140,30 @@ def _digest(*texts: str) -> str:
 
 
 def _fingerprint(req: Request) -> str:
-    """Return a digest of the body and the requested version, and rewind the body."""
-    headers = filter(None, (req.content_type, req.get_header("API-Version")))
+    """Return a digest of the body and the requested version, and rewind the body.
+
+    The boundary of a multipart body doesn't count: clients make another one for each attempt (RFC 2046, 5.1.1).
+    """
+    kind, parameters = falcon.parse_header(req.content_type or "")
+    boundary = parameters.get("boundary") if kind.lower().startswith("multipart/") else None
+    headers = filter(None, (kind if boundary else req.content_type, req.get_header("API-Version")))
     digest = hashlib.sha256("\0".join(headers).encode("utf-8", "surrogatepass"))
-    while part := req.stream.read(_BLOCK_BYTES):
+    parts = iter(lambda: req.stream.read(_BLOCK_BYTES), b"")
+    for part in _without(f"--{boundary}".encode("latin-1", "replace"), parts) if boundary else parts:
         digest.update(part)
     req.env["wsgi.input"].seek(0)
     return digest.hexdigest()
+
+
+def _without(delimiter: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the parts of a text with `--` in place of each delimiter, also of one that is split between two parts."""
+    rest, overlap = b"", len(delimiter) - 1
+    for part in parts:
+        *whole, rest = (rest + part).split(delimiter)
+        yield from (each + b"--" for each in whole)
+        yield rest[:-overlap]
+        rest = rest[-overlap:]
+    yield rest
 
 
 def _record_key(session: Session, table: str, key_id: str, fingerprint: str, now: int) -> tuple[Any, ...] | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -73,16 +73,26 @@ class Commands(click.Group):
             raise click.UsageError(message, ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. On a terminal, wrap its error message at words."""
+        """Run a command. Print an error that its user can mend, wrapped at words on a terminal."""
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
             if type(error).show is not click.ClickException.show:  # an error that prints itself, such as a wrong usage
                 raise
-            from plughost._cli.options import say  # noqa: PLC0415 - see above
+            self._fail(error.format_message(), error.exit_code, error)
+        except Exception as error:
+            from plughost import CommandError, NotRunning  # noqa: PLC0415 - see above
+            from plughost.stores import Busy, MigrationError, SetupError, Unavailable  # noqa: PLC0415 - see above
 
-            say(f"Error: {error.format_message()}", err=True)
-            raise SystemExit(error.exit_code) from error
+            if not isinstance(error, CommandError | NotRunning | Busy | MigrationError | SetupError | Unavailable):
+                raise
+            self._fail(str(error), 1, error)
+
+    def _fail(self, message: str, exit_code: int, error: Exception) -> NoReturn:
+        from plughost._cli.options import say  # noqa: PLC0415 - see above
+
+        say(f"Error: {message}", err=True)
+        raise SystemExit(exit_code) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, rows in self._sections(ctx):

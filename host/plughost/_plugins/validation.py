@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from falcon.routing import CompiledRouter
 from falcon.routing.util import SuffixedMethodNotFoundError
-from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic import BaseModel, PydanticSchemaGenerationError, TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 
 from plughost._api.declarations import (
@@ -42,6 +42,17 @@ from plughost.http._errors import Problem
 _TypeCheck = Callable[[Any], bool]
 _NESTED: Final = (Route, Operation, Response, Parameter)
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "process_request": "req, resp",
+    "process_resource": "req, resp, resource, params",
+    "process_response": "req, resp, resource, req_succeeded",
+    "observe": "requests",
+    "observe_times": "times",
+    "run": "job_run",
+    "check": "",
+    "render": "",
+}
+"""What the host calls a function of a declaration with."""
 
 _MIN_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 100 * 365.25 * 86400
@@ -86,7 +97,7 @@ def _(middleware: Middleware, where: str) -> None:
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
     _require(methods, f"{where}: the component has none of {', '.join(_MIDDLEWARE_METHODS)}")
     for name in methods:
-        require_sync(getattr(middleware.component, name), f"{where}: {name}")
+        _require_function(middleware.component, name, where)
     known = middleware.scope in ("plugin", "site", "host")
     _require(known, f"{where}: there is no scope {middleware.scope!r}; scopes are plugin, site, host")
     _require_site(middleware.site, where)
@@ -114,13 +125,6 @@ def _(declared: Check | Page, where: str) -> None:
 @_check.register
 def _(job: Job, where: str) -> None:
     _require_function(job, "run", where)
-    try:
-        inspect.signature(job.run).bind(None)
-    except TypeError:
-        taken = inspect.signature(job.run)
-        raise PluginError(f"{where}: run is called with one argument, the JobRun, and takes {taken}") from None
-    except ValueError:
-        pass  # a function in C may have no signature
     _require(
         job.every is not None or job.cron is not None or job.at_start,
         f"{where}: it is never due; give it every, cron or at_start",
@@ -257,8 +261,11 @@ def _check_operation(operation: Operation, where: str) -> None:
     _check_common(operation, where)
     for each in operation.security:
         _require(each == each.lower(), f"{where}: write the security scheme {each!r} in lower case: {each.lower()!r}")
-    for each in operation.consumes:
-        _require(each.count("/") == 1, f"{where}: consumes {each!r}, which is no media type")
+    for name in ("produces", "consumes"):
+        for each in getattr(operation, name):
+            _require(each.count("/") == 1, f"{where}: {name} {each!r}, which is no media type")
+    is_model = inspect.isclass(operation.request) and issubclass(operation.request, BaseModel)
+    _require(operation.request is None or is_model, f"{where}: request {operation.request!r} is no pydantic model")
     problem = _schema_problem(operation.request, "validation")
     model = _name(operation.request)
     _require(problem is None, f"{where}: the model {model} of the request can't be described: {problem}")
@@ -303,6 +310,17 @@ def _require_function(declared: object, name: str, where: str) -> None:
     function = getattr(declared, name)
     _require(callable(function), f"{where}: {name} is no function")
     require_sync(function, f"{where}: {name}")
+    is_generator = inspect.isgeneratorfunction(function)
+    _require(not is_generator, f"{where}: {name} contains yield, so a call would run nothing of it")
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # a function in C may have none
+        return
+    arguments = _ARGUMENTS[name]
+    try:
+        signature.bind(*filter(None, arguments.split(", ")))
+    except TypeError:
+        raise PluginError(f"{where}: {name} is called with ({arguments}), and takes {signature}") from None
 
 
 def _require_site(site: object, where: str) -> None:
