@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from plughost import hookimpl
+from plughost.testing import plugin_distribution
 
 if TYPE_CHECKING:
     from .conftest import Console, Start
@@ -68,6 +69,18 @@ def test_a_refused_reload_is_reported_on_the_overview(start: Start) -> None:
             text = html.unescape(console.get(path).text)
             assert "refused; generation 1 still serves" in text
             assert "greater than or equal to 1" in text
+
+
+def test_a_change_that_waits_for_a_restart_is_not_called_refused(start: Start) -> None:
+    """If code on which the host runs was upgraded, the file keeps the change, and the page offers to undo it."""
+    beside = [plugin_distribution("engine", Shelf(), distribution="waitress", version="3.0.2")]
+    with start(shelf=Shelf, _beside=beside) as console:
+        beside[:] = [plugin_distribution("engine", Shelf(), distribution="waitress", version="3.0.3")]
+        page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
+        assert f"Set {KEY}: needs a restart; generation 1 still serves" in page
+        assert "Undo" in page
+        assert "days = 5" in _file(console)
+        assert "The last reload: needs a restart; generation 1 still serves" in console.get().text
 
 
 def test_an_invalid_setting_is_reported_and_not_written(start: Start) -> None:
