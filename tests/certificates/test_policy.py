@@ -137,7 +137,14 @@ def test_plain_http_beside_certificates_of_clients_is_a_warning(
         assert any("sites.main.client_ca" in each for each in host.host.view.warnings) == warned
 
 
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), ("damaged", "no PEM certificate")])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        ("damaged", "must have PEM certificates"),
+        ("\ufeff-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "byte order mark"),
+    ],
+)
 def test_an_unusable_authority_of_clients_is_named(tmp_path: Path, content: str | None, reason: str) -> None:
     """The start is refused with the file, what is wrong with it, and the setting."""
     authorities = tmp_path / "clients.pem"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,6 +129,27 @@ def test_key_among_other_things_is_taken_out(files: Files) -> None:
     issued = files.authority.issue()
     files.write(issued, key=issued.pem + issued.key_pem())
     assert files.load().key.read_bytes() == issued.key_pem()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("certificate", b"^", b"\xef\xbb\xbf"),
+        ("key", b"^", b"\xef\xbb\xbf"),
+        ("certificate", b"-----BEGIN", b" -----BEGIN"),
+        ("certificate", b"-----\n-----", b"----------"),
+        ("key", b"-----\nM", b"-----M"),
+    ],
+)
+def test_unusual_pem_is_converted(files: Files, name: str, before: bytes, after: bytes) -> None:
+    """What granian would misread, such as a byte order mark, and end the process, is written anew."""
+    issued = files.authority.issue()
+    files.write(issued)
+    file: Path = getattr(files, name)
+    file.write_bytes(re.sub(before, after, file.read_bytes()))
+    served = files.load()
+    assert served.certificate.read_bytes() == issued.pem + files.authority.intermediate.pem
+    assert is_plain_pkcs8(served.key)
 
 
 def test_renewed_files_replace_the_converted_ones(files: Files) -> None:

@@ -5,6 +5,7 @@ What can't be used raises `CertificateError`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ RENEW_BEFORE: Final = timedelta(days=30)
 _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
+_PEM_BLOCK: Final = re.compile(
+    rb"^-----BEGIN ([A-Z0-9 ]+)-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \1-----$", re.MULTILINE
+)
 _RSA_BITS: Final = 2048
 _SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
 _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
@@ -146,7 +150,18 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
         certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
         and keys.count(_PEM) == 1
         and _PEM_PKCS8 in keys
+        and is_plain_pem(certificates)
+        and is_plain_pem(keys)
     )
+
+
+def is_plain_pem(content: bytes) -> bool:
+    """Return whether granian finds each PEM block: on lines of its own, without a byte order mark before the first.
+
+    Others read more, and granian ends the process if it misses a certificate or a key.
+    """
+    content = content.replace(b"\r\n", b"\n")
+    return len(_PEM_BLOCK.findall(content)) == content.count(_PEM)
 
 
 def is_exposed(key: Path) -> bool:
