@@ -99,8 +99,7 @@ def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None
 
 
 def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
-    """After `client_ca` was replaced, a reload refuses clients of the earlier authority; one that is damaged changes
-    nothing, and is reported."""
+    """A reload refuses clients of an authority that was replaced; a damaged file changes nothing, and is reported."""
     first, second = _authority(tmp_path / "first"), _authority(tmp_path / "second")
     authorities = tmp_path / "clients.pem"
     shutil.copy(first, authorities)

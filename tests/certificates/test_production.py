@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,18 @@ def test_unusual_pem_is_converted(files: Files, name: str, before: bytes, after:
     served = files.load()
     assert served.certificate.read_bytes() == issued.pem + files.authority.intermediate.pem
     assert is_plain_pkcs8(served.key)
+
+
+def test_certificate_of_version_1_is_refused(files: Files) -> None:
+    """`openssl x509 -req` without extensions makes one, at which granian would end the process."""
+    folder = files.certificate.parent
+    subject = ["-subj", "/CN=x", "-nodes", "-newkey", "rsa:2048"]
+    subprocess.run(["openssl", "req", "-new", *subject, "-keyout", files.key, "-out", folder / "csr"], check=True)
+    key, certificate = str(files.key), str(files.certificate)
+    signing = ["openssl", "x509", "-req", "-in", f"{folder}/csr", "-signkey", key, "-out", certificate]
+    subprocess.run(signing, check=True)
+    with pytest.raises(CertificateError, match="version 1"):
+        files.load()
 
 
 def test_renewed_files_replace_the_converted_ones(files: Files) -> None:

@@ -291,17 +291,6 @@ def test_check_and_doctor_advise_to_renew_a_certificate(line: Line) -> None:
     assert [each["todo"] for each in found if each["about"] == "certificate"] == ["Renew it, then `plughost reload`."]
 
 
-def test_the_doctor_warns_of_a_certificate_as_the_start_does(line: Line) -> None:
-    """A certificate that clients refuse is not called good: here it lacks its intermediate, and is not valid yet."""
-    line.install("good")
-    issued = Authority().issue(start=2)
-    (line.folder / "own.pem").write_bytes(issued.pem + issued.key_pem())
-    line.configure("[tls]\ncertificate = 'own.pem'")
-    found = [each for each in json.loads(line.run("doctor", "--json").output) if each["about"] == "certificate"]
-    assert ["is not valid before" in found[0]["found"], "fullchain.pem" in found[1]["todo"]] == [True, True]
-    assert {each["verdict"] for each in found} == {"advice"}
-
-
 @pytest.mark.parametrize("arguments", [[], ["--dev"]])
 def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: list[str]) -> None:
     """No start would use it, and a reload keeps the earlier certificate."""

@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.certificates.conftest import Authority
 from tests.host.packages import write_package
 
 from plughost._runtime.optional import ZSTD
@@ -217,3 +218,14 @@ def test_a_variable_of_a_plugin_that_does_not_serve_is_no_mistake(
     monkeypatch.setenv("PLUGHOST_PLUGINS__SHOP__LIMIT", limit)
     monkeypatch.setenv("PLUGHOST_DISABLED", disabled)
     assert "is no setting" not in line.run("check", "--dev").output
+
+
+def test_the_doctor_warns_of_a_certificate_as_the_start_does(line: Line) -> None:
+    """A certificate that clients refuse is not called good: here it lacks its intermediate, and is not valid yet."""
+    line.install("good")
+    issued = Authority().issue(start=2)
+    (line.folder / "own.pem").write_bytes(issued.pem + issued.key_pem())
+    line.configure("[tls]\ncertificate = 'own.pem'")
+    found = [each for each in json.loads(line.run("doctor", "--json").output) if each["about"] == "certificate"]
+    assert ["is not valid before" in found[0]["found"], "fullchain.pem" in found[1]["todo"]] == [True, True]
+    assert {each["verdict"] for each in found} == {"advice"}
