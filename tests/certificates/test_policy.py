@@ -99,7 +99,7 @@ def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None
 
 
 def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
-    """A reload refuses clients of the earlier authority; a file that is damaged is reported and changes nothing."""
+    """A reload refuses clients of an authority that was replaced; a damaged file changes nothing, and is reported."""
     first, second = _authority(tmp_path / "first"), _authority(tmp_path / "second")
     authorities = tmp_path / "clients.pem"
     shutil.copy(first, authorities)
@@ -136,7 +136,14 @@ def test_plain_http_beside_certificates_of_clients_is_a_warning(
         assert any("sites.main.client_ca" in each for each in host.host.view.warnings) == warned
 
 
-@pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), ("damaged", "no PEM certificate")])
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        ("damaged", "must have PEM certificates"),
+        ("\ufeff-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n", "byte order mark"),
+    ],
+)
 def test_an_unusable_authority_of_clients_is_named(tmp_path: Path, content: str | None, reason: str) -> None:
     """The start is refused with the file, what is wrong with it, and the setting."""
     authorities = tmp_path / "clients.pem"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import stat
+import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,39 @@ def test_key_among_other_things_is_taken_out(files: Files) -> None:
     issued = files.authority.issue()
     files.write(issued, key=issued.pem + issued.key_pem())
     assert files.load().key.read_bytes() == issued.key_pem()
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("certificate", b"^", b"\xef\xbb\xbf"),
+        ("key", b"^", b"\xef\xbb\xbf"),
+        ("certificate", b"-----BEGIN", b" -----BEGIN"),
+        ("certificate", b"-----\n-----", b"----------"),
+        ("key", b"-----\nM", b"-----M"),
+    ],
+)
+def test_unusual_pem_is_converted(files: Files, name: str, before: bytes, after: bytes) -> None:
+    """What granian would misread, such as a byte order mark, and end the process, is written anew."""
+    issued = files.authority.issue()
+    files.write(issued)
+    file: Path = getattr(files, name)
+    file.write_bytes(re.sub(before, after, file.read_bytes()))
+    served = files.load()
+    assert served.certificate.read_bytes() == issued.pem + files.authority.intermediate.pem
+    assert is_plain_pkcs8(served.key)
+
+
+def test_certificate_of_version_1_is_refused(files: Files) -> None:
+    """`openssl x509 -req` without extensions makes one, at which granian would end the process."""
+    folder = files.certificate.parent
+    subject = ["-subj", "/CN=x", "-nodes", "-newkey", "rsa:2048"]
+    subprocess.run(["openssl", "req", "-new", *subject, "-keyout", files.key, "-out", folder / "csr"], check=True)
+    key, certificate = str(files.key), str(files.certificate)
+    signing = ["openssl", "x509", "-req", "-in", f"{folder}/csr", "-signkey", key, "-out", certificate]
+    subprocess.run(signing, check=True)
+    with pytest.raises(CertificateError, match="version 1"):
+        files.load()
 
 
 def test_renewed_files_replace_the_converted_ones(files: Files) -> None:

@@ -132,7 +132,7 @@ class Host(HostState):
                 gc.freeze()
             self.last_reload = report
             self.events.emit("reload", **report.as_plain())
-            outcome = "ok" if report.ok else "failed"
+            outcome = "ok" if report.swapped else "failed"
             self.audit.record("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}

@@ -255,11 +255,17 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
     path = settings.path(_site_settings(listener.site, settings).client_ca)
     if path is None or listener.scheme == "http":
         return b""
+    from plughost._tls.keypairs import is_plain_pem  # noqa: PLC0415 - brings cryptography
+
     try:
+        content = path.read_bytes()
+        if not is_plain_pem(content) or b"-----BEGIN CERTIFICATE-----" not in content:
+            raise ssl.SSLError
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
-        return path.read_bytes()
+        return content
     except OSError as error:
-        reason = "it has no PEM certificate" if isinstance(error, ssl.SSLError) else error.strerror
+        needed = "it must have PEM certificates, on lines of their own and without a byte order mark"
+        reason = needed if isinstance(error, ssl.SSLError) else error.strerror
         raise CertificateError(f"{path}: cannot be used ({reason}); correct sites.{listener.site}.client_ca") from error
 
 

@@ -5,6 +5,7 @@ What can't be used raises `CertificateError`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     pkcs12,
 )
+from cryptography.x509.oid import PublicKeyAlgorithmOID
 
 from plughost._api.errors import CertificateError
 from plughost._files import locked_folder
@@ -36,6 +38,7 @@ RENEW_BEFORE: Final = timedelta(days=30)
 _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
+_PEM_BLOCK: Final = re.compile(rb"^-----BEGIN ([A-Z0-9 ]+)-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \1-----$", re.MULTILINE)
 _RSA_BITS: Final = 2048
 _SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
 _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
@@ -143,7 +146,18 @@ def usable_in_place(certificate: Path, key: Path) -> bool:
         certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
         and keys.count(_PEM) == 1
         and _PEM_PKCS8 in keys
+        and is_plain_pem(certificates)
+        and is_plain_pem(keys)
     )
+
+
+def is_plain_pem(content: bytes) -> bool:
+    """Return whether granian finds each PEM block: on lines of its own, without a byte order mark before the first.
+
+    Others read more, and granian ends the process if it misses a certificate or a key.
+    """
+    content = content.replace(b"\r\n", b"\n")
+    return len(_PEM_BLOCK.findall(content)) == content.count(_PEM)
 
 
 def is_exposed(key: Path) -> bool:
@@ -216,6 +230,12 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
     if not matches[0]:
         raise CertificateError(
             f"{certificate}: the server's own certificate must come first, then those that issued it"
+        )
+    leaf = pair.chain[0]
+    if leaf.version is not x509.Version.v3 or leaf.public_key_algorithm_oid == PublicKeyAlgorithmOID.RSASSA_PSS:
+        raise CertificateError(
+            f"{certificate}: a certificate of X.509 version 1, or for RSASSA-PSS alone, cannot serve TLS here; "
+            "have one issued with a subjectAltName, for EC or RSA"
         )
     kind = key_type(pair.key.public_key())
     if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):

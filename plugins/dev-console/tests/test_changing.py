@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import threading
 from typing import TYPE_CHECKING
@@ -10,8 +11,11 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from plughost import hookimpl
+from plughost.testing import plugin_distribution
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from .conftest import Console, Start
 
 
@@ -68,6 +72,28 @@ def test_a_refused_reload_is_reported_on_the_overview(start: Start) -> None:
             text = html.unescape(console.get(path).text)
             assert "refused; generation 1 still serves" in text
             assert "greater than or equal to 1" in text
+
+
+def test_a_change_that_waits_for_a_restart_is_not_called_refused(start: Start) -> None:
+    """If code on which the host runs was upgraded, the file keeps the change, and the page offers to undo it."""
+    beside = [plugin_distribution("engine", Shelf(), distribution="waitress", version="3.0.2")]
+    with start(shelf=Shelf, _beside=beside) as console:
+        beside[:] = [plugin_distribution("engine", Shelf(), distribution="waitress", version="3.0.3")]
+        page = console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
+        assert f"Set {KEY}: needs a restart; generation 1 still serves" in page
+        assert "Undo" in page
+        assert "days = 5" in _file(console)
+        assert "The last reload: needs a restart; generation 1 still serves" in console.get().text
+
+
+def test_what_was_done_beside_a_broken_plugin_is_recorded_as_done(start: Start, tmp_path: Path) -> None:
+    """In the audit trail, `failed` means that it was not done; here a change serves, though another plugin doesn't."""
+    trail = tmp_path / "audit.jsonl"
+    settings = {"log": {"audit": str(trail)}}
+    with start(shelf=Shelf, broken=ImportError("no such library"), _settings=settings) as console:
+        console.finish(console.post("/settings/edit", key=KEY, value="5", seen="yes"))
+        done = [(each["what"], each["outcome"]) for each in map(json.loads, trail.read_text().splitlines())]
+        assert done[-2:] == [("reload", "ok"), ("console", "ok")]
 
 
 def test_an_invalid_setting_is_reported_and_not_written(start: Start) -> None:

@@ -147,7 +147,8 @@ def _publish_reload(console: Console, news: EventChannel, event: Event) -> None:
     """Record a reload, and publish it to all open tabs."""
     report = event.fields
     console.vitals.record_reload(report)
-    begun = f"Generation {report['generation']} serves." if report["swapped"] else "The reload was refused."
+    refused = "The reload was refused." if report["problems"] else "The reload needs a restart."
+    begun = f"Generation {report['generation']} serves." if report["swapped"] else refused
     parts = [
         f"{word}: {', '.join(each if isinstance(each, str) else each[0] for each in report[word])}"
         for word in ("added", "changed", "disabled", "removed", "failed", "blocked")

@@ -196,7 +196,7 @@ def start_job(
     def audited() -> ReloadReport | str:
         with console.context.audited("console", req=req, action=action, target=target or None) as event:
             result = work(origin=origin)
-            event["outcome"] = "ok" if isinstance(result, str) or result.ok else "failed"
+            event["outcome"] = "ok" if isinstance(result, str) or not result.problems else "failed"
             return result
 
     job = console.jobs.start(" ".join((action.capitalize(), *target)), audited, before)
