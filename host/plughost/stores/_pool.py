@@ -232,6 +232,11 @@ class Gate:
         self._label, self._patience = label, patience
         self._running: dict[int, None] = {}
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no operation will be admitted any more."""
+        return isinstance(self.refusal, Unavailable)
+
     def begin(self) -> None:
         """Begin an operation of this thread without entering; `MisusedStore` inside another operation."""
         if current_operation.label is not None:
@@ -268,7 +273,7 @@ class Gate:
     def drain(self) -> None:
         """Make operations wait, and wait for running ones; if one takes too long, admit others and raise `Busy`."""
         before, pause = self.refusal, Busy(f"The {self._label} is being migrated.")
-        if not isinstance(before, Unavailable):  # a closed store stays closed
+        if not self.is_closed:
             self.refusal = pause
         deadline = time.monotonic() + self._patience
         while self._running:

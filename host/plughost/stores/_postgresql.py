@@ -58,8 +58,6 @@ _DEFAULTS: Final = {
 
 
 class PostgreSQL(BaseDatabase):
-    """A store in a PostgreSQL database."""
-
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 
@@ -210,7 +208,6 @@ class PostgreSQLSessions:
         return connection
 
     def release(self, connection: Any) -> None:
-        """Take a connection back."""
         self._watched.pop(id(connection), None)
         self.pool.release(connection)
 

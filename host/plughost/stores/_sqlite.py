@@ -41,8 +41,6 @@ _CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
 
 
 class SQLite(BaseDatabase):
-    """A store in a SQLite file."""
-
     def __init__(self, store: str, config: StoreConfig) -> None:
         super().__init__(store, config)
         assert config.path is not None
@@ -137,7 +135,6 @@ class SQLiteSessions:
     """Makes the sessions of one open store."""
 
     def __init__(self, database: SQLite, *, for_pony: bool) -> None:
-        """Open nothing yet."""
         config = database.config
         self.label: str = database.label
         connect = partial(database.file.open, config.patience, for_pony=for_pony)
@@ -198,8 +195,6 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
 
 
 class SQLiteSession(Session):
-    """A session on SQLite."""
-
     __slots__ = ()
 
     dialect: Literal["sqlite"] = "sqlite"
@@ -270,8 +265,6 @@ def _convert_value(value: object) -> Any:
 
 
 class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
-    """A session for administration of a SQLite file."""
-
     def script(self, sql: str) -> None:
         """Run statements that end in semicolons, without committing."""
         for statement in split_statements(sql):  # executescript would commit first
