@@ -171,8 +171,7 @@ class PostgreSQLSessions:
         config = database.config
         self.label: str = database.label
         self.patience: float = config.patience
-        size, idle = config.pool_size, config.pool_idle
-        self.pool: Pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=self.label, size=size, idle=idle)
+        self.pool: Pool = Pool(self._open, _is_clean, config, self.label, _is_alive)
         self.lock_waits: WaitStatistics = WaitStatistics()
         self._connect = partial(
             database.connect,

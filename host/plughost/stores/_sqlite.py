@@ -141,8 +141,7 @@ class SQLiteSessions:
         self.writer: Writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
         self.lock_waits: WaitStatistics = self.writer.slots.waits
         self._open_reader = partial(connect, writes=False)
-        size, idle = config.pool_size, config.pool_idle
-        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
+        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, config, self.label)
         self.acquire: Callable[[float], sqlite3.Connection] = self.pool.acquire
         self.release: Callable[[sqlite3.Connection], None] = self.pool.release
         self._file, self._is_read_only = database.file, config.read_only
