@@ -184,14 +184,16 @@ class Metrics:
         return tuple(each.view(plugin) for each in metrics)
 
     def _make(self, kind: Callable[..., M], name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> M:
-        wrong = [each for each in (name, *labels) if not _name(each)]
-        wrong += [each for each in labels if each in _RESERVED_LABELS]
+        wrong = [each for each in (name, *labels) if not _name(each)] + [
+            each for each in labels if each in _RESERVED_LABELS
+        ]
         if wrong or list(bounds) != sorted(set(bounds)):
-            what = f"the name or label {wrong[0]!r}" if wrong else "bounds that do not rise"
-            raise PluginError(
-                f"the metric {name!r} has {what}; names are lower-case words joined by _, and labels not plugin,"
-                " and not job, instance, le or quantile, which are Prometheus' own"
+            cause = (
+                f"the metric {name!r} has {f'the name or label {wrong[0]!r}' if wrong else 'bounds that do not rise'}"
             )
+            rule = "names are lower-case words joined by _, and labels not plugin,"
+            rule += " and not job, instance, le or quantile, which are Prometheus' own"
+            raise PluginError(f"{cause}; {rule}")
         new: Any = kind(name, about, labels, bounds)
         with self._lock:
             existing: Any = self._metrics.setdefault(name, new)

@@ -110,7 +110,7 @@ class OpenStore(Generic[E]):
 
     @property
     def migrations(self) -> tuple[Migration, ...]:
-        """The migrations that its code has."""
+        """The migrations, read once: an upgrade in place replaces the files."""
         return self._target.migrations
 
     @property
