@@ -201,14 +201,12 @@ class Availability:
         On a full disk, a DELETE or a small row may succeed. So a failed write is over once there is room for a table.
         A failed health check is over once it succeeds: SQLite still writes to an open file that became read-only.
         """
-        if self.is_lost:
-            with self._state_lock:
-                was_lost = self.is_lost and self.problem is None  # else lost again, or another thread logged it
-                if was_lost:
-                    self.is_lost = mode is Mode.PROBE and not self._is_stable()
-                is_back = was_lost and not self.is_lost
+        with self._state_lock:  # it may be lost again, or another thread may have logged it
+            is_back = self.is_lost and self.problem is None and (mode is not Mode.PROBE or self._is_stable())
             if is_back:
-                self._logger.info("the store is back")
+                self.is_lost = False
+        if is_back:
+            self._logger.info("the store is back")
         failure = self.failure
         if failure is None or self.handle is None or (mode is Mode.READ and failure[1] is not mode):
             return
@@ -243,12 +241,11 @@ class Availability:
                 session.rows(f"CREATE TABLE plughost_room {clause} AS SELECT 1 AS room")
                 session.rows("DROP TABLE plughost_room")
             session.commit()
+            return True
         except Exception as error:
             if type(translate(error, self._database.label)) not in {StoreError, Forbidden}:
                 raise
             return False
-        else:
-            return True
         finally:
             session.undo()
 

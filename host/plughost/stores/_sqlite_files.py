@@ -157,12 +157,11 @@ class SQLiteFile:
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
+                return
             except sqlite3.OperationalError as error:
                 if not isinstance(translate(error, self._name), Busy) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-            else:
-                return
 
     def remember(self) -> None:
         """Check the present file, and remember it as the store's."""
