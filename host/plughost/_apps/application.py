@@ -53,7 +53,6 @@ class SiteApp:
 
     Attributes:
         prefixes: Maps a route group's prefix to its fallback.
-        body_limit: Largest request body in bytes that any of its groups accepts.
         timed: Whether engines record when requests arrive.
     """
 
@@ -106,7 +105,7 @@ def build_site_apps(
             ),
             timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
-            body_limit=max(each.largest_body for each in groups),
+            body_limit=max(limit for each in groups for limit in each.body_limits),
             view=SiteView(
                 groups=tuple((entry.name, require_role(group, role)) for entry, group in mounts[name]),
                 middleware=plugin_middleware,
@@ -221,8 +220,6 @@ class RouteMiddleware:
 
 
 class _ErrorHandlers:
-    """Falcon's error handlers of a site."""
-
     def __init__(self, logger: structlog.stdlib.BoundLogger, audit: Audit | None) -> None:
         self._logger = logger
         self._audit = audit

@@ -51,8 +51,6 @@ class MountedOperation:
     """An operation of a mounted route.
 
     Attributes:
-        body_limit: Largest request body in bytes.
-        produces: The media types of its successful responses.
         process_resource: The plugin's own middleware, outermost first, then the checks of what it declares.
         process_response: What adds the headers that it declares, then the plugin's own middleware, innermost first.
     """
@@ -71,8 +69,7 @@ class MountedRoute:
         template: The full URI template, or `<prefix>/*` for the paths below a prefix that no route matches.
         common_fields: Maps a minor version to the header fields of all its responses. The key None is for responses
             before a version was chosen.
-        operations: Maps an HTTP method to its operation.
-        undeclared: Stands for the operations of all other methods.
+        operations: Those of HTTP methods; `undeclared` stands for all other methods.
     """
 
     plugin: str

@@ -41,9 +41,9 @@ class MountedGroup:
     fallback: MountedRoute
 
     @property
-    def largest_body(self) -> int:
+    def body_limits(self) -> Iterable[int]:
         declared = (each.body_limit for route in self.routes.values() for each in route.operations.values())
-        return max([self.fallback.undeclared.body_limit, *declared])
+        return (self.fallback.undeclared.body_limit, *declared)
 
 
 def mount(

@@ -54,7 +54,6 @@ class ServingApp:
     """A Falcon app on a site and its requests in flight.
 
     Attributes:
-        prefixes: Maps a route group's prefix to its fallback.
         requests: The environ of each request in flight, by its `id()`. Changed without a lock.
     """
 
@@ -67,7 +66,6 @@ class Site:
     """The WSGI application of a site.
 
     Attributes:
-        name: The site's name.
         secure_port: The port of its HTTPS listener. None if it has none.
         closing: Whether new bodies end at their first pause.
         timed: Whether engines record when requests arrive.
@@ -220,6 +218,7 @@ def _without_port(address: str) -> str:
     return address if match is None else match[1] or match[2]
 
 
+@dataclass(eq=False, slots=True)
 class _StreamedBody:
     """A body that is produced while it is sent, and calls `on_close` when it is closed.
 
@@ -227,19 +226,12 @@ class _StreamedBody:
     the error and breaks off.
     """
 
-    def __init__(
-        self,
-        body: Iterable[bytes],
-        environ: dict[str, Any],
-        respond_to_failure: Callable[[BaseException], Iterable[bytes]],
-        on_close: Callable[[], None],
-    ) -> None:
-        self._body = body
-        self._environ = environ
-        self._respond_to_failure = respond_to_failure
-        self._on_close = on_close
-        self._begun = False
-        self._closed = False
+    _body: Iterable[bytes]
+    _environ: dict[str, Any]
+    _respond_to_failure: Callable[[BaseException], Iterable[bytes]]
+    _on_close: Callable[[], None]
+    _begun: bool = False
+    _closed: bool = False
 
     def __iter__(self) -> Iterator[bytes]:
         environ = self._environ

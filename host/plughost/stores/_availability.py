@@ -57,6 +57,11 @@ class Availability:
         self._open_lock = threading.Lock()
         self._state_lock = threading.Lock()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open, and was not lost since."""
+        return self.handle is not None and self.problem is None
+
     def close(self) -> None:
         """Close the store, to be opened again."""
         with self._open_lock:
@@ -124,6 +129,20 @@ class Availability:
         handle.commit()
         return handle
 
+    def classify(self, error: Exception, mode: Mode) -> StoreError:
+        """Return the store error that an operation failed with, and record it; raise any other error."""
+        found = translate(error, self._database.label, reads=mode is Mode.READ)
+        if found is None:
+            raise error
+        if type(found) in {StoreError, Forbidden}:
+            # A closed store was replaced by one of newer code, which may have migrated it.
+            found = Unavailable(str(found)) if self._gate.is_closed else self._explain(found)
+        elif type(found) is Unavailable and self.is_open and not self._gate.is_closed:
+            found = self._record_failure(found, mode)
+        if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
+            self.record_loss(found)
+        return found
+
     def record_open_failure(self, error: StoreError) -> None:
         """Record that the store can't be opened, and put off the next attempt."""
         self.record_loss(error)
@@ -157,7 +176,7 @@ class Availability:
         problem = self.problem or Unavailable(f"The {self._database.label} was just lost.")
         raise type(problem)(str(problem))
 
-    def record_failure(self, error: StoreError, mode: Mode) -> StoreError:
+    def _record_failure(self, error: StoreError, mode: Mode) -> StoreError:
         """Record a failure for an external reason while the database is there; return the reason."""
         handle = self.handle
         if handle is not None and mode is not Mode.READ:
@@ -182,14 +201,12 @@ class Availability:
         On a full disk, a DELETE or a small row may succeed. So a failed write is over once there is room for a table.
         A failed health check is over once it succeeds: SQLite still writes to an open file that became read-only.
         """
-        if self.is_lost:
-            with self._state_lock:
-                was_lost = self.is_lost and self.problem is None  # else lost again, or another thread logged it
-                if was_lost:
-                    self.is_lost = mode is Mode.PROBE and not self._is_stable()
-                is_back = was_lost and not self.is_lost
+        with self._state_lock:  # it may be lost again, or another thread may have logged it
+            is_back = self.is_lost and self.problem is None and (mode is not Mode.PROBE or self._is_stable())
             if is_back:
-                self._logger.info("the store is back")
+                self.is_lost = False
+        if is_back:
+            self._logger.info("the store is back")
         failure = self.failure
         if failure is None or self.handle is None or (mode is Mode.READ and failure[1] is not mode):
             return
@@ -209,9 +226,9 @@ class Availability:
         """Return whether it stayed available for `patience` seconds after it was recovered."""
         return time.monotonic() > self._recovered_at + self._database.config.patience
 
-    def log_refusal(self, error: Busy | Exhausted | Forbidden | Refused) -> None:
+    def log_refusal(self, error: StoreError) -> None:
         """Log, at most once a minute, why an operation waited in vain, lacks an id or is forbidden."""
-        if time.monotonic() >= self._next_warning_at:
+        if isinstance(error, (Busy, Exhausted, Forbidden, Refused)) and time.monotonic() >= self._next_warning_at:
             self._next_warning_at = time.monotonic() + _WARNING_INTERVAL
             kinds = {Exhausted: "the store has no ids left", Forbidden: "the store forbids a statement"}
             self._logger.warning(kinds.get(type(error), "the store is busy"), reason=str(error))
@@ -224,16 +241,15 @@ class Availability:
                 session.rows(f"CREATE TABLE plughost_room {clause} AS SELECT 1 AS room")
                 session.rows("DROP TABLE plughost_room")
             session.commit()
+            return True
         except Exception as error:
             if type(translate(error, self._database.label)) not in {StoreError, Forbidden}:
                 raise
             return False
-        else:
-            return True
         finally:
             session.undo()
 
-    def explain(self, error: StoreError) -> StoreError:
+    def _explain(self, error: StoreError) -> StoreError:
         """Return why an operation failed that seems to be defective: newer code, damage, a loss, or its own error."""
         try:
             if self.handle is not None:

@@ -163,9 +163,6 @@ class _SessionProvider:
         check_values(tuple(values))
         # Outside of a `db_session`, Pony checks the tables over a connection for administration.
         before = core.local.db_session.session.before() if core.local.db_session is not None else ""
-        if isinstance(arguments, list) and before:
-            cursor.execute(before + "SELECT 1")
-            before = ""
         return super().execute(cursor, before + sql, arguments, returning_id)  # type: ignore[misc] # a mixin; the provider comes after it
 
     def commit(self, connection: object, cache: Any = None) -> None:

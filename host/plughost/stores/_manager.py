@@ -51,7 +51,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
 
     @cached_property
     def checks(self) -> tuple[Check, ...]:
-        """The health check of each store; always the same objects."""
+        """The health check of each store."""
         return tuple(Check(name=f"store {name}", check=partial(check, store)) for name, store in self.items())
 
     def __getitem__(self, name: str) -> OpenStore[Any]:

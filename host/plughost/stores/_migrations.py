@@ -125,7 +125,7 @@ class PendingMigrations:
     """The migrations that a store's schema lacks, in order.
 
     Attributes:
-        schema: The number of its newest applied migration; 0 if there is none.
+        schema: The newest applied one's number; 0 if there is none.
         breaking: The file of the first one that older code can't live with; None if there is none, or no schema yet.
         edited: Files that were edited after they had been applied. That is not refused, since a corrected comment does
             no harm.

@@ -35,33 +35,25 @@ _POLL_INTERVAL: Final = 0.05
 
 
 class OlderStore(Protocol):
-    """The same store, as older code of this process serves it."""
+    """The same store, as older code of this process serves it: an `OpenStore`."""
 
-    def paused(self) -> AbstractContextManager[None]:
-        """Make its operations wait while a block runs."""
-        ...
+    def paused(self) -> AbstractContextManager[None]: ...
 
-    def close(self) -> None:
-        """Close it for good."""
-        ...
+    def close(self) -> None: ...
 
 
 class StoreHandle:
     """A store that opens in two steps: its migrations are applied, but visible to nobody else before `commit`.
 
     Attributes:
-        sessions: Its sessions.
         schema: The number of its schema, once it is open.
         columns: Table to the columns that it had when the store opened.
     """
 
     def __init__(self, target: MigrationTarget, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
-        """Migrate, and check the entities; `rehearse` tries a migration even if it has to wait for another host.
+        """Migrate, and check the entities; raises as `OpenStore.migrate`.
 
-        Raises:
-            SetupError: Somebody has to fix something first; the message says what.
-            Unavailable: The database cannot be reached at the moment.
-            Busy: It is being purged, restored or migrated; or a migration has to wait until another host stops.
+        `rehearse` tries a migration even if it has to wait for another host.
         """
         self._target, self._database, self._older = target, target.database, older
         self._paused, self._resources, self._uncommitted = ExitStack(), ExitStack(), ExitStack()

@@ -10,10 +10,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost._waiting import about_to_wait
 from plughost.stores._errors import Busy, MisusedStore, Refused, StoreError, Unavailable
+
+if TYPE_CHECKING:
+    from plughost.stores._config import StoreConfig
 
 _RETRY_DELAY: Final = 0.05
 _POLL_INTERVAL: Final = 0.02
@@ -123,31 +126,30 @@ class FairSemaphore:
 
 
 class Pool:
-    """At most `size` connections, each used by one operation at a time; further operations wait in a queue.
+    """At most `pool_size` connections, each used by one operation at a time; further operations wait in a queue.
 
-    A connection that was idle for `idle` seconds is closed, unless it is the last.
+    A connection that was idle for `pool_idle` seconds is closed, unless it is the last.
     """
 
     def __init__(
         self,
         connect: Callable[[float], Any],
         is_clean: Callable[[Any], bool],
-        *,
-        is_alive: Callable[[Any], bool] | None = None,
+        config: StoreConfig,
         label: str,
-        size: int,
-        idle: float,
+        is_alive: Callable[[Any], bool] | None = None,
     ) -> None:
         """Open nothing yet; `connect` gets the deadline of the operation that needs a connection.
 
         `is_clean` tells whether a released connection can be used again, `is_alive` whether an idle one can.
         """
-        self.size = size
+        self.size: int = config.pool_size
         busy_message = (
-            f"{label}: all {size} connections were in use for too long (stores.pool_size says how many there may be)."
+            f"{label}: all {config.pool_size} connections were in use for too long "
+            "(stores.pool_size says how many there may be)."
         )
-        self.slots: FairSemaphore = FairSemaphore(size, busy_message)
-        self._connect, self._is_clean, self._is_alive, self._idle_limit = connect, is_clean, is_alive, idle
+        self.slots: FairSemaphore = FairSemaphore(self.size, busy_message)
+        self._connect, self._is_clean, self._is_alive, self._idle_limit = connect, is_clean, is_alive, config.pool_idle
         self._idle: deque[tuple[Any, float]] = deque()  # each access is atomic, so it needs no lock
         self._closed = False
 
@@ -232,6 +234,11 @@ class Gate:
         self._label, self._patience = label, patience
         self._running: dict[int, None] = {}
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether no operation will be admitted any more."""
+        return isinstance(self.refusal, Unavailable)
+
     def begin(self) -> None:
         """Begin an operation of this thread without entering; `MisusedStore` inside another operation."""
         if current_operation.label is not None:
@@ -268,7 +275,7 @@ class Gate:
     def drain(self) -> None:
         """Make operations wait, and wait for running ones; if one takes too long, admit others and raise `Busy`."""
         before, pause = self.refusal, Busy(f"The {self._label} is being migrated.")
-        if not isinstance(before, Unavailable):  # a closed store stays closed
+        if not self.is_closed:
             self.refusal = pause
         deadline = time.monotonic() + self._patience
         while self._running:

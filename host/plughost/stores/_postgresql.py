@@ -58,8 +58,6 @@ _DEFAULTS: Final = {
 
 
 class PostgreSQL(BaseDatabase):
-    """A store in a PostgreSQL database."""
-
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 
@@ -183,8 +181,7 @@ class PostgreSQLSessions:
         config = database.config
         self.label: str = database.label
         self.patience: float = config.patience
-        size, idle = config.pool_size, config.pool_idle
-        self.pool: Pool = Pool(self._open, _is_clean, is_alive=_is_alive, label=self.label, size=size, idle=idle)
+        self.pool: Pool = Pool(self._open, _is_clean, config, self.label, _is_alive)
         self.lock_waits: WaitStatistics = WaitStatistics()
         self._connect = partial(
             database.connect,
@@ -220,7 +217,6 @@ class PostgreSQLSessions:
         return connection
 
     def release(self, connection: Any) -> None:
-        """Take a connection back."""
         self._watched.pop(id(connection), None)
         self.pool.release(connection)
 

@@ -31,8 +31,6 @@ AND deptype = 'a' AND relkind = 'S'
 
 
 class PostgreSQLSession(Session):
-    """A session on PostgreSQL."""
-
     __slots__ = ()
 
     dialect: Literal["postgresql"] = "postgresql"
@@ -40,8 +38,7 @@ class PostgreSQLSession(Session):
 
     @staticmethod
     def _new_id(cursor: Any) -> int:
-        value: int = cursor.fetchone()[0]
-        return value
+        return int(cursor.fetchone()[0])
 
     def execute(self, fetch: Fetch[T], sql: str, values: tuple[object, ...]) -> T:
         check_values(values)
@@ -170,8 +167,6 @@ class SingleSession(PostgreSQLSession):
 
 
 class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
-    """A session for administration of a PostgreSQL database."""
-
     def script(self, sql: str) -> None:
         self.rows(sql)
 

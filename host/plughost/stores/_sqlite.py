@@ -41,8 +41,6 @@ _CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
 
 
 class SQLite(BaseDatabase):
-    """A store in a SQLite file."""
-
     def __init__(self, store: str, config: StoreConfig) -> None:
         super().__init__(store, config)
         assert config.path is not None
@@ -137,15 +135,13 @@ class SQLiteSessions:
     """Makes the sessions of one open store."""
 
     def __init__(self, database: SQLite, *, for_pony: bool) -> None:
-        """Open nothing yet."""
         config = database.config
         self.label: str = database.label
         connect = partial(database.file.open, config.patience, for_pony=for_pony)
         self.writer: Writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
         self.lock_waits: WaitStatistics = self.writer.slots.waits
         self._open_reader = partial(connect, writes=False)
-        size, idle = config.pool_size, config.pool_idle
-        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, label=self.label, size=size, idle=idle)
+        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, config, self.label)
         self.acquire: Callable[[float], sqlite3.Connection] = self.pool.acquire
         self.release: Callable[[sqlite3.Connection], None] = self.pool.release
         self._file, self._is_read_only = database.file, config.read_only
@@ -198,8 +194,6 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
 
 
 class SQLiteSession(Session):
-    """A session on SQLite."""
-
     __slots__ = ()
 
     dialect: Literal["sqlite"] = "sqlite"
@@ -275,8 +269,6 @@ def _convert_value(value: object) -> Any:
 
 
 class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
-    """A session for administration of a SQLite file."""
-
     def script(self, sql: str) -> None:
         """Run statements that end in semicolons, without committing."""
         for statement in split_statements(sql):  # executescript would commit first

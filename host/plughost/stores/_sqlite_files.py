@@ -104,7 +104,6 @@ class SQLiteFile:
 
     @property
     def _log(self) -> Path:
-        """The write-ahead log."""
         return real_path(self.path, "-wal")
 
     def create(self) -> None:
@@ -117,7 +116,6 @@ class SQLiteFile:
             create(self.path)
 
     def connect(self, timeout: float, *, for_pony: bool = False) -> sqlite3.Connection:
-        """Return a connection, as the function `connect` does."""
         self.refuse_lost()
         if not self._read_only:
             return connect(self.path, timeout, for_pony=for_pony)
@@ -159,12 +157,11 @@ class SQLiteFile:
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
+                return
             except sqlite3.OperationalError as error:
                 if not isinstance(translate(error, self._name), Busy) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-            else:
-                return
 
     def remember(self) -> None:
         """Check the present file, and remember it as the store's."""
@@ -258,7 +255,6 @@ class SQLiteFile:
             raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
 
     def exists(self) -> bool:
-        """Return whether it is there."""
         try:
             return self.path.exists()
         except OSError as error:

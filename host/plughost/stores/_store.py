@@ -7,25 +7,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from plughost._api.events import Event, Events
 from plughost.stores._availability import Availability
-from plughost.stores._errors import (
-    Busy,
-    ConnectionLost,
-    Damaged,
-    Exhausted,
-    Forbidden,
-    OutcomeUnknown,
-    Overran,
-    ReadOnly,
-    Refused,
-    StoreError,
-    Unavailable,
-    Unreached,
-    translate,
-)
+from plughost.stores._errors import Busy, ConnectionLost, Overran, ReadOnly, StoreError, Unavailable, Unreached
 from plughost.stores._migrations import Migration, MigrationTarget
 from plughost.stores._opening import StoreHandle, try_opening
 from plughost.stores._pool import Gate, current_operation
@@ -96,9 +82,9 @@ class OpenStore(Generic[E]):
     @property
     def state(self) -> Literal["open", "unavailable", "closed"]:
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
-        if isinstance(self._gate.refusal, Unavailable):
+        if self._gate.is_closed:
             return "closed"
-        return "open" if self._availability.handle is not None and self._availability.problem is None else "unavailable"
+        return "open" if self._availability.is_open else "unavailable"
 
     @property
     def schema(self) -> int | None:
@@ -124,7 +110,7 @@ class OpenStore(Generic[E]):
 
     @property
     def migrations(self) -> tuple[Migration, ...]:
-        """The migrations that its code has."""
+        """The migrations, read once: an upgrade in place replaces the files."""
         return self._target.migrations
 
     @property
@@ -325,10 +311,11 @@ class OpenStore(Generic[E]):
                     handle = availability.ensure_open(deadline)
                 session = handle.sessions.session(mode, deadline)
                 return handle.run_operation(session, operation, args, kwargs)
-            except Exception as error:  # noqa: BLE001 - anything else passes, see _classify
-                found = self._classify(error, mode)
+            except Exception as error:  # noqa: BLE001 - anything else passes, see `classify`
+                found = availability.classify(error, mode)
                 if not self._should_retry(found, mode, deadline, session):
-                    self._raise_final(found, error)
+                    availability.log_refusal(found)
+                    raise found from None if found is error else error
             time.sleep(random.uniform(0, back_off))  # noqa: S311 - keeps two writers from meeting again  # nosec B311
             back_off = min(_LONGEST_BACK_OFF, 2 * back_off)
 
@@ -347,32 +334,14 @@ class OpenStore(Generic[E]):
             return session is not None and session.untouched
         return isinstance(found, (Busy, Unreached))
 
-    def _classify(self, error: Exception, mode: Mode) -> StoreError:
-        """Return the store error that an operation failed with, and record it; raise any other error."""
-        found = translate(error, self._label, reads=mode is Mode.READ)
-        if found is None:
-            raise error
-        if type(found) in {StoreError, Forbidden}:
-            # A closed store was replaced by one of newer code, which may have migrated it.
-            found = Unavailable(str(found)) if self.state == "closed" else self._availability.explain(found)
-        elif type(found) is Unavailable and self.state == "open":
-            found = self._availability.record_failure(found, mode)
-        if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
-            self._availability.record_loss(found)
-        return found
-
-    def _raise_final(self, found: StoreError, error: Exception) -> NoReturn:
-        """Raise the error of an operation that is not run again."""
-        if isinstance(found, (Busy, Exhausted, Forbidden, Refused)):
-            self._availability.log_refusal(found)
-        raise found from None if found is error else error
-
     def _ping(self) -> None:
         self._gate.enter(time.monotonic() + self._patience)
         try:
             self._availability.ensure_open(0.0).sessions.probe(writes=True)
             self._availability.record_success(Mode.PROBE)
-        except Exception as error:  # noqa: BLE001 - anything else passes, see _classify
-            self._raise_final(self._classify(error, Mode.PROBE), error)
+        except Exception as error:  # noqa: BLE001 - as above
+            found = self._availability.classify(error, Mode.PROBE)
+            self._availability.log_refusal(found)
+            raise found from None if found is error else error
         finally:
             self._gate.end()
