@@ -9,7 +9,7 @@ import os
 import re
 import site
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -18,12 +18,6 @@ from typing import Any, Final, NamedTuple
 from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_disallowed
 
 _MODULE_PREFIX: Final = "plughost_single_file_"
-
-
-def single_files(folder: Path) -> Iterator[metadata.Distribution]:
-    """Yield a distribution for each Python file of a folder whose name does not begin with an underscore."""
-    files = sorted(folder.glob("*.py"))
-    return (_SingleFile(file) for file in files if not file.name.startswith("_"))
 
 
 class _EntryPoint(metadata.EntryPoint):
@@ -153,7 +147,10 @@ class Discovery:
     def __init__(
         self, distributions: Callable[[], Iterable[metadata.Distribution]] | None, folder: Path | None
     ) -> None:
-        """Discover what `distributions` returns, by default all on `sys.path`, and the single files of a folder."""
+        """Discover what `distributions` returns, by default all on `sys.path`, and the single files of a folder.
+
+        Files whose name begins with an underscore are not plugins.
+        """
         self._distributions = distributions or metadata.distributions
         self._folder = folder
         self._pth_files = PthFiles()
@@ -161,8 +158,8 @@ class Discovery:
     def discover(self, allowed: Collection[str] | None) -> Environment:
         """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
         self._pth_files.unload_removed()
-        files = single_files(self._folder) if self._folder is not None else ()
-        environment = Environment([*self._distributions(), *files])
+        files = sorted(self._folder.glob("[!_]*.py")) if self._folder is not None else ()
+        environment = Environment([*self._distributions(), *map(_SingleFile, files)])
         environment.plugins = mark_disallowed(environment.plugins, allowed)
         usable = [each for each in environment.plugins if not each.problem]
         self._pth_files.load_new(environment, {key for each in usable for key in each.closure})

@@ -203,11 +203,10 @@ class Snapshot:
         file = getattr(module, "__file__", None)
         if file is None:
             paths = [str(path) for path in getattr(module, "__path__", ())]
-            return bool(paths) and all(self._contains_folder(path) for path in paths)
+            return bool(paths) and all(
+                self._under_root(path) or any(each.startswith(path + "/") for each in self.files) for path in paths
+            )
         return file in self.files or self._under_root(file)
-
-    def _contains_folder(self, folder: str) -> bool:
-        return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
         is_below_root = self.root is not None and _is_below(path, self.root)
