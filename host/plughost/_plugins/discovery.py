@@ -19,6 +19,8 @@ from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_d
 
 _MODULE_PREFIX: Final = "plughost_single_file_"
 
+_IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
+
 
 class _EntryPoint(metadata.EntryPoint):
     """An entry point that loads by a function: its object is in no module on `sys.path`."""
@@ -82,9 +84,6 @@ class _SingleFile(MemoryDistribution):
         return module
 
 
-_IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
-
-
 class _PthFile(NamedTuple):
     """A `.pth` file at one moment, with the modules in its folder that it imports.
 
@@ -97,7 +96,11 @@ class _PthFile(NamedTuple):
 
 
 class PthFiles:
-    """The `.pth` files of site-packages that this process has loaded."""
+    """The `.pth` files of site-packages that this process has loaded.
+
+    They make editable installs importable. Python reads them only when it starts, so a running host loads new ones, and
+    undoes those that were removed.
+    """
 
     def __init__(self) -> None:
         """Register the existing files as loaded: Python has just started."""
