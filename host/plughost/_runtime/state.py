@@ -175,6 +175,8 @@ class LiveView:
         self.control: HostControl = cast("HostControl", host)  # which every host is
         self.events: Events = host.events
         self.lines: Events = host.lines
+        self.data_dir: Path = host.settings.data_dir  # which no reload changes, nor the folder of the settings
+        self.settings_dir: Path = host.settings.base
         self._objects: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
@@ -248,14 +250,6 @@ class LiveView:
     @property
     def jobs(self) -> tuple[JobView, ...]:
         return self._host.jobs.views()
-
-    @property
-    def data_dir(self) -> Path:
-        return self._host.settings.data_dir
-
-    @property
-    def settings_dir(self) -> Path:
-        return self._host.settings.base
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
         return why_not_allowed(self._host.settings.host.allowed, distribution, version)
