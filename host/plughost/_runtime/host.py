@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import HostControl, SettingChange
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.distributions import Snapshot
     from plughost._plugins.environment import Environment
     from plughost._settings.sources import Settings
 
@@ -38,6 +39,16 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
+
+    # As in `HostState`: a type that pyright infers from an assignment here would be narrower.
+    generation: Generation
+    started_at: datetime | None
+    phase: Phase
+    imported: dict[str, Snapshot]
+    attempted: dict[str, Snapshot]
+    last_reload: ReloadReport | None
+    drain_seconds: float
+    drained_at: float | None
 
     def environment(self) -> Environment:
         return self._discovery.discover(self.settings.host.allowed)
