@@ -130,7 +130,7 @@ def test_every_subset_of_all_services_serves_exactly_its_routes(tmp_path: Path) 
             distributions=lambda: known,
         )
         generation = migrate(host, host.dry_run())
-        refuse(generation, None, (), strict=True)
+        refuse(generation, host.generation, (), strict=True)
         generation.stores.open()
         try:
             if mounted(generation) != expected(services) or answering(generation) != set(services):

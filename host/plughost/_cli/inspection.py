@@ -54,6 +54,11 @@ _HEADER: Final = """\
 # `plughost reload` applies changes to a running host.
 """
 
+_HOW_TO_DECLARE = f"""\
+If it should be a plugin, its author adds an entry point to pyproject.toml, and installs it again:
+  [project.entry-points."{ENTRY_POINT_GROUP}"]
+  NAME = "PACKAGE.MODULE\""""
+
 
 @click.command()
 @json_option
@@ -261,12 +266,6 @@ def _default_or_example(value: Value) -> str:
     if value.default is not None and value.default != MASK:
         return _toml(value.default)
     return " # no default: write a value" if value.example is None else f"{_toml(value.example)}  # an example"
-
-
-_HOW_TO_DECLARE = f"""\
-If it should be a plugin, its author adds an entry point to pyproject.toml, and installs it again:
-  [project.entry-points."{ENTRY_POINT_GROUP}"]
-  NAME = "PACKAGE.MODULE\""""
 
 
 def explain(name: str, registry: Registry, environment: Environment) -> tuple[bool, list[str]]:

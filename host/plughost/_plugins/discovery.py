@@ -9,7 +9,7 @@ import os
 import re
 import site
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -19,11 +19,7 @@ from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_d
 
 _MODULE_PREFIX: Final = "plughost_single_file_"
 
-
-def single_files(folder: Path) -> Iterator[metadata.Distribution]:
-    """Yield a distribution for each Python file of a folder whose name does not begin with an underscore."""
-    files = sorted(folder.glob("*.py"))
-    return (_SingleFile(file) for file in files if not file.name.startswith("_"))
+_IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 
 class _EntryPoint(metadata.EntryPoint):
@@ -88,9 +84,6 @@ class _SingleFile(MemoryDistribution):
         return module
 
 
-_IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
-
-
 class _PthFile(NamedTuple):
     """A `.pth` file at one moment, with the modules in its folder that it imports.
 
@@ -103,7 +96,11 @@ class _PthFile(NamedTuple):
 
 
 class PthFiles:
-    """The `.pth` files of site-packages that this process has loaded."""
+    """The `.pth` files of site-packages that this process has loaded.
+
+    They make editable installs importable. Python reads them only when it starts, so a running host loads new ones, and
+    undoes those that were removed.
+    """
 
     def __init__(self) -> None:
         """Register the existing files as loaded: Python has just started."""
@@ -153,7 +150,10 @@ class Discovery:
     def __init__(
         self, distributions: Callable[[], Iterable[metadata.Distribution]] | None, folder: Path | None
     ) -> None:
-        """Discover what `distributions` returns, by default all on `sys.path`, and the single files of a folder."""
+        """Discover what `distributions` returns, by default all on `sys.path`, and the single files of a folder.
+
+        Files whose name begins with an underscore are not plugins.
+        """
         self._distributions = distributions or metadata.distributions
         self._folder = folder
         self._pth_files = PthFiles()
@@ -161,8 +161,8 @@ class Discovery:
     def discover(self, allowed: Collection[str] | None) -> Environment:
         """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
         self._pth_files.unload_removed()
-        files = single_files(self._folder) if self._folder is not None else ()
-        environment = Environment([*self._distributions(), *files])
+        files = sorted(self._folder.glob("[!_]*.py")) if self._folder is not None else ()
+        environment = Environment([*self._distributions(), *map(_SingleFile, files)])
         environment.plugins = mark_disallowed(environment.plugins, allowed)
         usable = [each for each in environment.plugins if not each.problem]
         self._pth_files.load_new(environment, {key for each in usable for key in each.closure})

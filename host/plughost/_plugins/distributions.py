@@ -25,6 +25,14 @@ from urllib.parse import unquote, urlsplit
 # What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
 
+_COMPILED_SUFFIXES: Final = (".so", ".pyd", ".dylib")
+_SOURCE_SUFFIXES: Final = (".py", ".sql", ".html", ".css", ".js", ".json", ".toml")
+_SOURCE_SUFFIXES_AT_TOP: Final = (".py", ".sql", ".html", ".css", ".js")
+_FOREIGN_MARKERS: Final = frozenset({"pyvenv.cfg", "host.lock"})
+"""Files that mark a virtual environment, or the data folder of a host that was started in the project."""
+_IGNORED: Final = frozenset({"node_modules", "__pycache__"})
+_IGNORED_AT_TOP: Final = _IGNORED | {"tests", "build", "dist", "docs", "bench", "plugins"}
+
 
 def find_distributions(
     distributions: Iterable[Distribution] | None = None, *, leftover: bool = False
@@ -172,11 +180,6 @@ def _parse_header(text: str) -> Message:
     return email.message_from_string(text)
 
 
-_COMPILED_SUFFIXES: Final = (".so", ".pyd", ".dylib")
-_SOURCE_SUFFIXES: Final = (".py", ".sql", ".html", ".css", ".js", ".json", ".toml")
-_SOURCE_SUFFIXES_AT_TOP: Final = (".py", ".sql", ".html", ".css", ".js")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """An installed distribution, as it was on disk at one moment.
@@ -203,11 +206,10 @@ class Snapshot:
         file = getattr(module, "__file__", None)
         if file is None:
             paths = [str(path) for path in getattr(module, "__path__", ())]
-            return bool(paths) and all(self._contains_folder(path) for path in paths)
+            return bool(paths) and all(
+                self._under_root(path) or any(each.startswith(path + "/") for each in self.files) for path in paths
+            )
         return file in self.files or self._under_root(file)
-
-    def _contains_folder(self, folder: str) -> bool:
-        return self._under_root(folder) or any(file.startswith(folder + "/") for file in self.files)
 
     def _under_root(self, path: str) -> bool:
         is_below_root = self.root is not None and _is_below(path, self.root)
@@ -293,13 +295,6 @@ def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
             except OSError:  # an editor's dangling lock file, or a file just removed
                 continue
             yield f"{path} {state.st_size} {state.st_mtime_ns}"
-
-
-_FOREIGN_MARKERS: Final = frozenset({"pyvenv.cfg", "host.lock"})
-"""Files that mark a virtual environment, or the data folder of a host that was started in the project."""
-
-_IGNORED: Final = frozenset({"node_modules", "__pycache__"})
-_IGNORED_AT_TOP: Final = _IGNORED | {"tests", "build", "dist", "docs", "bench", "plugins"}
 
 
 def _is_below(path: str, folder: str) -> bool:

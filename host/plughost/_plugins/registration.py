@@ -32,6 +32,16 @@ if TYPE_CHECKING:
     from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
 
+T = TypeVar("T")
+_HOOKS: Final[Mapping[str, tuple[str, type]]] = {
+    "register_middleware": ("middleware", Middleware),
+    "register_routes": ("groups", RouteGroup),
+    "register_observers": ("observers", Observer),
+    "register_checks": ("checks", Check),
+    "register_jobs": ("jobs", Job),
+    "register_pages": ("pages", Page),
+}
+
 
 def load(registry: Registry) -> None:
     """Import all active plugins that are not reused, and register the hooks of all."""
@@ -143,18 +153,6 @@ def _check_hooks(
                 f"its hook {each.function.__name__} is async, and hooks are called without an event loop",
                 "Use plain def.",
             )
-
-
-T = TypeVar("T")
-
-_HOOKS: Final[Mapping[str, tuple[str, type]]] = {
-    "register_middleware": ("middleware", Middleware),
-    "register_routes": ("groups", RouteGroup),
-    "register_observers": ("observers", Observer),
-    "register_checks": ("checks", Check),
-    "register_jobs": ("jobs", Job),
-    "register_pages": ("pages", Page),
-}
 
 
 def validate_settings(registry: Registry, settings: Settings) -> None:

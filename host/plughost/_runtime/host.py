@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
-from plughost._plugins.discovery import Discovery
 from plughost._plugins.failures import Interrupted, bounded
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
@@ -25,23 +23,17 @@ from plughost._runtime.generation import (
     report_swapped,
     report_unchanged,
 )
-from plughost._runtime.state import HostState, LiveView, Phase
-from plughost._runtime.wakeup import StopRequests
+from plughost._runtime.state import HostState, Phase
 from plughost._settings.editing import edit_setting, editing
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
-    from importlib import metadata
+    from collections.abc import Callable, Collection, Mapping
 
-    import structlog
-
-    from plughost._api.events import Events
-    from plughost._api.host import SettingChange
+    from plughost._api.host import HostControl, SettingChange
     from plughost._api.reload_report import ReloadReport
+    from plughost._plugins.distributions import Snapshot
     from plughost._plugins.environment import Environment
-    from plughost._runtime.jobs import Clock
-    from plughost._runtime.sockets import Sockets
     from plughost._settings.sources import Settings
 
 _END_SECONDS: Final = 2.0  # for idle threads to end
@@ -50,33 +42,15 @@ _END_SECONDS: Final = 2.0  # for idle threads to end
 class Host(HostState):
     """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        dev: bool = False,
-        without: Collection[str] = (),
-        strict: bool = False,
-        logger: structlog.stdlib.BoundLogger | None = None,
-        distributions: Callable[[], Iterable[metadata.Distribution]] | None = None,
-        sockets: Sockets | None = None,
-        lines: Events | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        """Prepare a host that does nothing yet.
-
-        By default it logs as the settings say, discovers plugins on `sys.path`, and opens new sockets. `without` names
-        plugins to skip, in addition to those disabled in the settings. The logger emits each line as an event of
-        `lines`.
-        """
-        super().__init__(settings, dev=dev, without=without, logger=logger, sockets=sockets, lines=lines, clock=clock)
-        self.view: LiveView = LiveView(self, self)
-        self._strict = strict
-        self._distributions = distributions
-        self._discovery = Discovery(distributions, self.plugins_dir)
-        self._change_lock = threading.Lock()
-        self._stop_lock = threading.Lock()
-        self._stop_requests = StopRequests()
+    # As in `HostState`: a type that pyright infers from an assignment here would be narrower.
+    generation: Generation
+    started_at: datetime | None
+    phase: Phase
+    imported: dict[str, Snapshot]
+    attempted: dict[str, Snapshot]
+    last_reload: ReloadReport | None
+    drain_seconds: float
+    drained_at: float | None
 
     def environment(self) -> Environment:
         return self._discovery.discover(self.settings.host.allowed)
@@ -375,3 +349,7 @@ class Host(HostState):
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
         return reload_certificate(report, self.serving, self.generation.sites, self.settings, dev=self.dev)
+
+
+if TYPE_CHECKING:
+    _control: type[HostControl] = Host  # plugins that are trusted get it as such

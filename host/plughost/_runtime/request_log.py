@@ -49,6 +49,11 @@ _MAX_REQUESTS: Final = _MAX_PENDING * _FIELD_COUNT
 
 _new_record: Final = partial(tuple.__new__, RequestRecord)  # a third of the time of `_make`
 
+_LOGGER: Final = logging.getLogger("plughost._runtime")
+_WRITE_INTERVAL: Final = 0.02  # seconds
+_MAX_LINES: Final = 4096  # requests
+_LINE_FIELD_COUNT: Final = 11  # of each request
+
 
 class RequestLog:
     """Records the requests of a host for the observers of its plugins.
@@ -238,12 +243,6 @@ def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:
         plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
         found.setdefault(RequestKind(plugin, route, method, code_of(status)), []).extend(seconds)
     return found
-
-
-_LOGGER: Final = logging.getLogger("plughost._runtime")
-_WRITE_INTERVAL: Final = 0.02  # seconds
-_MAX_LINES: Final = 4096  # requests
-_LINE_FIELD_COUNT: Final = 11  # of each request
 
 
 class AccessLog:

@@ -93,7 +93,14 @@ class Serving:
         try:
             # HTTPS first: redirects from HTTP need its port.
             for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
-                self._open_listener(listener, site_apps[listener.site].body_limit)
+                tls = self._tls() if listener.scheme == "https" else None
+                self._client_authorities[listener] = client_authorities(listener, self._settings)
+                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
+                self.engines[listener] = engine
+                if tls is not None:
+                    tls.require_unchanged()
+                    self.certificates[listener] = tls
+                    self.sites[listener.site].secure_port = engine.port
         except BaseException:
             self.close(new, grace=0.0)
             raise
@@ -226,16 +233,6 @@ class Serving:
             dispatcher=self.dispatcher,
             foreign_clients=foreign_clients,
         )
-
-    def _open_listener(self, listener: Listener, body_limit: int) -> None:
-        tls = self._tls() if listener.scheme == "https" else None
-        self._client_authorities[listener] = client_authorities(listener, self._settings)
-        engine = self._make_engine(listener, body_limit, tls)
-        self.engines[listener] = engine
-        if tls is not None:
-            tls.require_unchanged()
-            self.certificates[listener] = tls
-            self.sites[listener.site].secure_port = engine.port
 
 
 def exposed_addresses(settings: Settings) -> tuple[str, ...]:

@@ -11,22 +11,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from plughost._api.errors import CertificateError
 from plughost._api.events import Events, Subscriber
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.host import PluginView
 from plughost._logging import make_logger
+from plughost._plugins.discovery import Discovery
 from plughost._plugins.environment import why_not_allowed
 from plughost._runtime.audit import Audit
 from plughost._runtime.generation import Generation, empty_generation
 from plughost._runtime.jobs import Clock, Jobs
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
+from plughost._runtime.wakeup import StopRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     import structlog
@@ -73,19 +75,23 @@ class HostState:
         handed_over: Whether a successor process serves. This one then stays ready until it ends.
     """
 
-    view: LiveView
-
     def __init__(
         self,
         settings: Settings,
         *,
-        dev: bool,
-        without: Collection[str],
-        logger: structlog.stdlib.BoundLogger | None,
-        sockets: Sockets | None,
-        lines: Events | None,
-        clock: Clock | None,
+        dev: bool = False,
+        without: Collection[str] = (),
+        strict: bool = False,
+        logger: structlog.stdlib.BoundLogger | None = None,
+        distributions: Callable[[], Iterable[metadata.Distribution]] | None = None,
+        sockets: Sockets | None = None,
+        lines: Events | None = None,
+        clock: Clock | None = None,
     ) -> None:
+        """Prepare a host that does nothing yet.
+
+        By default it logs as the settings say, discovers plugins on `sys.path`, and opens new sockets.
+        """
         self.generation: Generation = empty_generation(settings)
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
@@ -108,6 +114,13 @@ class HostState:
         self.drain_seconds: float = 0.0
         self.drained_at: float | None = None
         self.handed_over: bool = False
+        self.view: LiveView = LiveView(self)
+        self._strict = strict
+        self._distributions = distributions
+        self._discovery = Discovery(distributions, self.plugins_dir)
+        self._change_lock = threading.Lock()
+        self._stop_lock = threading.Lock()
+        self._stop_requests = StopRequests()
 
     @abstractmethod
     def preview_host(self, settings: Settings, *, dev: bool = False) -> HostState:
@@ -157,11 +170,13 @@ class HostState:
 class LiveView:
     """A running host, as its plugins see it: a `HostServices`."""
 
-    def __init__(self, host: HostState, control: HostControl) -> None:
+    def __init__(self, host: HostState) -> None:
         self._host = host
-        self.control: HostControl = control
+        self.control: HostControl = cast("HostControl", host)  # which every host is
         self.events: Events = host.events
         self.lines: Events = host.lines
+        self.data_dir: Path = host.settings.data_dir  # which no reload changes, nor the folder of the settings
+        self.settings_dir: Path = host.settings.base
         self._objects: dict[tuple[str, str], Any] = {}
         self._lock = threading.Lock()
 
@@ -235,14 +250,6 @@ class LiveView:
     @property
     def jobs(self) -> tuple[JobView, ...]:
         return self._host.jobs.views()
-
-    @property
-    def data_dir(self) -> Path:
-        return self._host.settings.data_dir
-
-    @property
-    def settings_dir(self) -> Path:
-        return self._host.settings.base
 
     def why_not_allowed(self, distribution: str, version: str) -> str | None:
         return why_not_allowed(self._host.settings.host.allowed, distribution, version)

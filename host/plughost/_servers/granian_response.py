@@ -61,14 +61,10 @@ class ListenerState:
 
 
 class Future(Protocol):
-    """A future of granian's: for a message, or for room to send more."""
+    """A future of granian's, for a message or for room to send more. It calls back in a thread of granian's pool."""
 
-    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
-        """Call a function once it is done, in a thread of granian's pool."""
-
-    def result(self) -> Any:
-        """Return the message."""
-
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None: ...
+    def result(self) -> Any: ...
     def cancel(self) -> bool:
         """Stop waiting: the callback is called now."""
 
@@ -84,16 +80,12 @@ class HTTPProtocol(Protocol):
 
 
 class Watcher(Protocol):
-    """A request, as granian gives it to a scheduler."""
+    """A request, as granian gives it to a scheduler. Its scope is ASGI's, and has `raw_path`, too."""
 
     @property
-    def scope(self) -> dict[str, Any]:
-        """The ASGI scope, and `raw_path`."""
-
+    def scope(self) -> dict[str, Any]: ...
     @property
-    def proto(self) -> HTTPProtocol:
-        """The channel to and from the client."""
-
+    def proto(self) -> HTTPProtocol: ...
     def done(self) -> None:
         """Release it; a response without its end is cut off, so that no client takes it for complete."""
 

@@ -26,6 +26,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+_TASKS: Final = Path("/proc/self/task")
+_TASKS_TIMEOUT: Final = 2.0
+_IDLE_CHECKS: Final = 5  # in a row: a worker waits, too, while a thread that has work for it waits for the GIL
+TOKIO_WORKER: Final = "tokio-rt-worker"
+
 
 class Processor:
     """The processor that some threads share, if any. Chosen at random: several hosts would choose the same."""
@@ -81,12 +86,6 @@ def least_interrupted(allowed: Collection[int], interrupts: str) -> list[int]:
                 if processor in counts:
                     counts[processor] += int(count)
     return sorted(counts, key=counts.__getitem__)[: (len(counts) + 1) // 2] if interrupts else list(counts)
-
-
-_TASKS: Final = Path("/proc/self/task")
-_TASKS_TIMEOUT: Final = 2.0
-_IDLE_CHECKS: Final = 5  # in a row: a worker waits, too, while a thread that has work for it waits for the GIL
-TOKIO_WORKER: Final = "tokio-rt-worker"
 
 
 def call_in_named_thread(name: str, function: Callable[[], object], bind: Callable[[], object]) -> frozenset[str]:

@@ -155,11 +155,6 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
                 self.adj.overload_log.record(self.adj.port, out_of_files=True)
             raise
 
-    def accept_all(self) -> None:
-        """Accept every connection in the backlog, then close the listening socket."""
-        self.handle_accept(sys.maxsize)
-        wasyncore.dispatcher.close(self)
-
 
 class WaitressEngine:
     """Serves an application over HTTP/1.1; see `Engine`."""
@@ -206,7 +201,8 @@ class WaitressEngine:
         self._dispatcher.remove_group(server.group)
         server.pull_trigger()
         with self._loop_lock:
-            server.accept_all()
+            server.handle_accept(sys.maxsize)
+            wasyncore.dispatcher.close(server)  # its listening socket alone
             answered = self._drain(deadline)
             for channel in list(server.active_channels.values()):
                 channel.handle_close()

@@ -26,6 +26,15 @@ from plughost.http._response import check_name, status_code
 _LINES_LIMIT: Final = 8192  # bytes of a chunk's line, or of all trailer fields
 _TEXT: Final = r"[\t -~\x80-\xff]*"
 
+TASK: Final = "plughost.task"
+"""Environ key of the request's task, until the application is called."""
+_FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
+_BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
+_BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
+_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
+# Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
+_NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
+
 
 def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
     """Return a pattern for a complete line, or for a partial one at the end of the data."""
@@ -38,7 +47,11 @@ _TRAILER: Final = _line_pattern(rf"(?P<field>{TOKEN}:{_TEXT})?", rf"{TOKEN}(?::{
 
 
 class StrictChunkedReceiver:
-    """Receives a chunked body for waitress's parser. Trailer fields are discarded."""
+    """Receives a chunked body (RFC 9112 7.1), whose lines end with CR LF only. Trailer fields are discarded.
+
+    waitress's own receiver accepts some bare LFs as line ends, but not others. If two servers see lines end in
+    different places, one client's request may be mistaken for another's.
+    """
 
     completed = False
     error: BadRequest | None = None
@@ -96,17 +109,6 @@ class StrictChunkedReceiver:
 
     def getbuf(self) -> Any:
         return self._buffer
-
-
-TASK: Final = "plughost.task"
-"""Environ key of the request's task, until the application is called."""
-
-_FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
-_BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
-_BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
-_ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
-# Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
-_NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
 
 
 class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped

@@ -31,6 +31,21 @@ ENV_PREFIX: Final = "PLUGHOST_"
 # Variables with the prefix that are not settings: the path of the settings file, and the services of the test suites.
 NOT_SETTINGS: Final = ("PLUGHOST_CONFIG", "PLUGHOST_TEST_")
 
+DEFAULT_FILE: Final = "plughost.toml"
+# Settings that are read at start only; a reload keeps their old values.
+RESTART_ONLY: Final = (
+    "address",
+    "data_dir",
+    "log",
+    "plugins_dir",
+    "requests",
+    "sites",
+    "tls.policy",
+    "trusted_proxies",
+)
+ModelT = TypeVar("ModelT", bound=BaseModel)
+_to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")  # masks secrets
+
 
 def plugin_prefix(plugin: str) -> str:
     return f"{ENV_PREFIX}PLUGINS__{plugin.replace('-', '_').upper()}__"
@@ -103,23 +118,6 @@ def _decode(model: type[BaseModel], prefix: str, name: str, value: str) -> dict[
         return source()
     except pydantic_settings.SettingsError:
         return None
-
-
-DEFAULT_FILE: Final = "plughost.toml"
-# Settings that are read at start only; a reload keeps their old values.
-RESTART_ONLY: Final = (
-    "address",
-    "data_dir",
-    "log",
-    "plugins_dir",
-    "requests",
-    "sites",
-    "tls.policy",
-    "trusted_proxies",
-)
-
-ModelT = TypeVar("ModelT", bound=BaseModel)
-_to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")  # masks secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
