@@ -12,8 +12,7 @@ import falcon
 
 from plughost._runtime.optional import ZSTD, import_optional
 from plughost._waiting import Pause
-from plughost.http._request import CLIENT_CACHE_SIZE
-from plughost.http._response import WrappedStream, bounded_parts, stream_parts
+from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
     from plughost._settings.models import CompressionSettings, Encoding

@@ -15,7 +15,6 @@ from plughost._apps.compression import Compression
 from plughost._logging import this_thread
 from plughost.http._request import (
     BEGINS,
-    CLIENT_CACHE_SIZE,
     DEFAULT_PORTS,
     FAILED,
     OVERLOADED,
@@ -24,7 +23,7 @@ from plughost.http._request import (
     has_checked_host,
     host_name,
 )
-from plughost.http._response import WrappedStream, bounded_parts, close_stream
+from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, close_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

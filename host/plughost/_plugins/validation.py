@@ -35,25 +35,13 @@ from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.responders import responder_problem
+from plughost._plugins.signatures import ASYNC, function_problem, is_async, responder_problem
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
 _TypeCheck = Callable[[Any], bool]
 _NESTED: Final = (Route, Operation, Response, Parameter)
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
-_ARGUMENTS: Final[Mapping[str, str]] = {
-    "process_request": "req, resp",
-    "process_resource": "req, resp, resource, params",
-    "process_response": "req, resp, resource, req_succeeded",
-    "observe": "requests",
-    "observe_times": "times",
-    "run": "job_run",
-    "check": "",
-    "render": "",
-}
-"""What the host calls a function of a declaration with."""
-
 _MIN_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 100 * 365.25 * 86400
 _SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
@@ -307,20 +295,8 @@ def _require(condition: object, message: str) -> None:
 
 
 def _require_function(declared: object, name: str, where: str) -> None:
-    function = getattr(declared, name)
-    _require(callable(function), f"{where}: {name} is no function")
-    require_sync(function, f"{where}: {name}")
-    is_generator = inspect.isgeneratorfunction(function)
-    _require(not is_generator, f"{where}: {name} contains yield, so a call would run nothing of it")
-    try:
-        signature = inspect.signature(function, follow_wrapped=False)
-    except ValueError:  # a function in C may have none
-        return
-    arguments = _ARGUMENTS[name]
-    try:
-        signature.bind(*filter(None, arguments.split(", ")))
-    except TypeError:
-        raise PluginError(f"{where}: {name} is called with ({arguments}), and takes {signature}") from None
+    problem = function_problem(getattr(declared, name), name)
+    _require(problem is None, f"{where}: {name} {problem}")
 
 
 def _require_site(site: object, where: str) -> None:
@@ -330,11 +306,7 @@ def _require_site(site: object, where: str) -> None:
 
 def require_sync(function: object, where: str) -> None:
     """Refuse an async function: it would return before anything in it has run."""
-    is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-    _require(
-        not is_async,
-        f"{where} is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may wait",
-    )
+    _require(not is_async(function), f"{where} {ASYNC}")
 
 
 def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost.http._response import CLIENT_CACHE_SIZE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,10 +35,6 @@ TRUSTED: Final = "plughost.trusted_proxy"
 """Environ key of a request from a trusted proxy, whose Host is the one that the proxy passes on."""
 
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
-
-CLIENT_CACHE_SIZE: Final = 64
-"""Entries of a cache whose keys are header fields: few, since hostile clients can send many of 64 KiB."""
-
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 _host = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._~-]{1,255}))(?::([0-9]{1,5}))?").fullmatch
 

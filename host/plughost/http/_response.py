@@ -10,12 +10,14 @@ from wsgiref.util import FileWrapper
 import falcon
 
 from plughost.http._json.codec import encode
-from plughost.http._request import CLIENT_CACHE_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 Offers = tuple[str, ...]
+
+CLIENT_CACHE_SIZE: Final = 64
+"""Entries of a cache whose keys are header fields: few, since hostile clients can send many of 64 KiB."""
 
 _FIRST_FINAL: Final = 200  # the first code that isn't interim (RFC 9110, 15.2)
 _CACHE_SIZE: Final = 512

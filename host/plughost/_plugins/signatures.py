@@ -1,10 +1,10 @@
-"""Validation of responders: whether their signature fits the declared operation."""
+"""Validation of signatures: whether the host can call functions and responders as it does."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from inspect import Parameter as Argument
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -17,6 +17,43 @@ if TYPE_CHECKING:
 
 _field: Final = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _NAMED: Final = (Argument.POSITIONAL_OR_KEYWORD, Argument.KEYWORD_ONLY)
+_ARGUMENTS: Final[Mapping[str, str]] = {
+    "process_request": "req, resp",
+    "process_resource": "req, resp, resource, params",
+    "process_response": "req, resp, resource, req_succeeded",
+    "observe": "requests",
+    "observe_times": "times",
+    "run": "job_run",
+    "check": "",
+    "render": "",
+}
+"""What the host calls a function of a declaration with."""
+
+ASYNC: Final = "is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may wait"
+
+
+def is_async(function: object) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+
+
+def function_problem(function: object, name: str) -> str | None:
+    """Return why a function of a declaration can't be called as the host does, or None."""
+    if not callable(function):
+        return "is no function"
+    if is_async(function):
+        return ASYNC
+    if inspect.isgeneratorfunction(function):
+        return "contains yield, so a call would run nothing of it"
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)
+    except ValueError:  # a function in C may have none
+        return None
+    arguments = _ARGUMENTS[name]
+    try:
+        signature.bind(*filter(None, arguments.split(", ")))
+    except TypeError:
+        return f"is called with ({arguments}), and takes {signature}"
+    return None
 
 
 def responder_problem(route: Route, method: str, responder: Callable[..., object]) -> str | None:

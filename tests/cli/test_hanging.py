@@ -1,0 +1,66 @@
+"""`plughost serve` with plugins that hang: it names them, and ends in time."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cli.test_serve import events
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Line
+    from tests.cli.test_serve import Serve
+
+HANGING = """
+from threading import Event
+from plughost import hookimpl
+
+
+@hookimpl
+def {hook}(context):
+    Event().wait()
+"""
+
+
+@pytest.mark.parametrize("hook", ["started", "stopping"])
+def test_a_hook_that_hangs_changes_the_exit_code(line: Line, serving: Serve, hook: str) -> None:
+    """The host serves and stops in time; it names the plugin and the hook, and its exit code is 1."""
+    line.configure("hook_timeout = 0.5")
+    line.install("stuck", HANGING.format(hook=hook))
+    code, errors = serving().end(signal.SIGTERM)
+    trouble = next(event for event in events(errors) if event["event"] == "trouble")
+    assert trouble["plugin"] == "stuck (cli-stuck 1.0)"
+    assert f"{hook}: it did not return within 0.5 s" in trouble["reason"]
+    assert code == 1
+
+
+def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
+    """Python waits for a thread pool that the plugin left at work; the host ends after `hook_timeout` and names it."""
+    line.configure("hook_timeout = 0.5")
+    pool = "ThreadPoolExecutor(1, 'left').submit(Event().wait)"
+    source = HANGING.format(hook="started").replace("Event().wait()", pool)
+    line.install("stuck", f"from concurrent.futures import ThreadPoolExecutor\n{source}")
+    code, errors = serving().end(signal.SIGTERM)
+    assert "Threads: left_0." in next(event for event in events(errors) if event["event"] == "cut off")["reason"]
+    assert code == 1
+
+
+def test_a_hook_that_hangs_is_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:
+    """The reload is done, and names the plugin that doesn't finish its start; the exit code is 1."""
+    line.configure("hook_timeout = 0.5")
+    serving()
+    line.install("stuck", HANGING.format(hook="started"))
+    process = subprocess.run(
+        [sys.executable, "-c", "from plughost._cli.main import main; main()", "reload"],
+        cwd=line.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "trouble" in process.stdout
+    assert "started: it did not return within 0.5 s" in process.stdout
+    assert process.returncode == 1
