@@ -18,8 +18,6 @@ from plughost.ratelimits import RateLimits
 from plughost.stores import Stores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pydantic import BaseModel
 
     from plughost._api.declarations import Observer
