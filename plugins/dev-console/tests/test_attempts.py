@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import html
 import re
-from typing import TYPE_CHECKING, Any
+import shlex
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
+import pytest
 from pydantic import BaseModel
 
 from plughost import Operation, Parameter, PluginContext, Principal, Route, RouteGroup, hookimpl
+from plughost.http import File, Upload, read_form
 
 if TYPE_CHECKING:
     import falcon
@@ -54,6 +59,49 @@ class Desk:
         sort = Parameter(name="sort", place="query", description="", schema=sorting)
         sell = Operation(summary="Sell", request=Sale, parameters=(many, sort), security=("bearer",))
         return [RouteGroup(prefix="/desk", routes=(Route("/{name}", self, {"POST": sell}),))]
+
+
+class Entry(BaseModel):
+    """A form."""
+
+    title: str
+    rating: int
+
+
+class Photo(Entry):
+    """A form with a file."""
+
+    picture: Annotated[Upload, File(media_types=("image/png",))]
+
+
+class Album:
+    """A plugin that reads forms, and a body that is none."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Echo a form without files."""
+        entry = read_form(req, Entry)
+        resp.media = [entry.title, entry.rating]
+
+    def on_post_photo(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Echo a form with a file."""
+        photo = read_form(req, Photo)
+        resp.media = [photo.title, photo.rating, photo.picture.content_type]
+
+    def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Echo a body."""
+        resp.media = [req.content_type, req.bounded_stream.read().decode()]
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it, with each kind of form."""
+        pairs = Operation(summary="Write", request=Entry, consumes=("application/x-www-form-urlencoded",))
+        parts = Operation(summary="Send", request=Photo, consumes=("multipart/form-data",))
+        film = Operation(summary="Upload", consumes=("video/mp4",))
+        routes = (
+            Route("", self, {"POST": pairs, "PUT": film}),
+            Route("/photos", self, {"POST": parts}, suffix="photo"),
+        )
+        return [RouteGroup(prefix="/album", routes=routes)]
 
 
 _OPERATION = {"site": "main", "method": "POST", "path": _PATH, "scheme": "http"}
@@ -113,3 +161,29 @@ def test_a_request_is_repeated_unchanged(start: Start) -> None:
         assert [each["status"] for each in console.get("/requests/new").json()] == [200, 200, 200]
         assert console.post(f"/requests/{large}/replay").status_code == 404
         assert "can't be replayed" in html.unescape(console.get(f"/requests/{large}").text)
+
+
+def test_forms_and_other_bodies_are_sent_as_what_the_operation_reads(start: Start) -> None:
+    """A JSON body would be 415; the examples of the page are read."""
+    with start(album=Album) as console:
+        answers = {}
+        for method, path in (("POST", "/album"), ("PUT", "/album"), ("POST", "/album/photos")):
+            operation = {"site": "main", "scheme": "http", "method": method, "path": path}
+            page = console.get("/try", params=operation).text
+            (example,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
+            shown = html.unescape(console.post("/try", **operation, body=html.unescape(example) or "frames").text)
+            answers[method, path] = re.sub(r"\s+", " ", shown)
+    assert '[ "text", 1 ]' in answers["POST", "/album"]
+    assert '[ "video/mp4", "frames" ]' in answers["PUT", "/album"]
+    assert '[ "text", 1, "image/png" ]' in answers["POST", "/album/photos"]
+
+
+def test_the_offered_command_sends_a_file(start: Start) -> None:
+    """It names the fields of the form, and a file for each that is one."""
+    if shutil.which("curl") is None:
+        pytest.skip("the command is not run: install curl")
+    with start(album=Album) as console:
+        (command,) = re.findall(r"curl http://\S+/album/photos [^<]*", html.unescape(console.get("/routes").text))
+        words = [each.replace("@FILE", f"@{__file__};type=image/png") for each in shlex.split(command)]
+        done = subprocess.run([*words, "-s"], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == '["text",1,"image/png"]'

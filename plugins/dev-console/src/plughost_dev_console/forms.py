@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from plughost import Parameter
+from plughost_dev_console.bodies import body_of
 from plughost_dev_console.offers import FIELD
 
 if TYPE_CHECKING:
@@ -90,10 +91,9 @@ def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapp
     queries = [(name[6:], value.splitlines()) for name, value in form.items() if name.startswith("query:")]
     query = urlencode([(name, each) for name, values in queries for each in values if each])
     headers = {name[7:]: value for name, value in form.items() if name.startswith("header:") and value}
-    body = None
-    if operation.request is not None:
-        headers["Content-Type"] = "application/json"
-        body = form.get("body", "").encode()
+    example = body_of(operation)
+    if example is not None:
+        headers["Content-Type"] = example.media_type
     return Outgoing(
         site=site,
         scheme="https" if form.get("scheme") == "https" else "http",
@@ -101,7 +101,7 @@ def outgoing(site: str, method: str, path: str, operation: Operation, form: Mapp
         target=f"{target}?{query}" if query else target,
         headers=headers,
         authorization=_authorization(form),
-        body=body,
+        body=None if example is None else form.get("body", "").encode(),
     )
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from dataclasses import dataclass
-from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
+from plughost_dev_console.bodies import body_of
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from plughost import HostView, Operation, PluginView
 
@@ -91,7 +91,8 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
         return quote(str(values[0]), safe="") if values else f"{{{found[1]}}}"
 
     url = base + FIELD.sub(filled, path)
-    words = ["curl"] + (["-X", method] if method != "GET" and (method != "POST" or operation.request is None) else [])
+    body = body_of(operation)
+    words = ["curl"] + (["-X", method] if method != "GET" and (method != "POST" or body is None) else [])
     if "{" in url:
         words.append("-g")
     words.append(shlex.quote(url))
@@ -99,36 +100,6 @@ def _command(method: str, base: str, path: str, operation: Operation) -> str:
         words.append("-u EMAIL:PASSWORD")
     elif "bearer" in operation.security:
         words.append('-H "Authorization: Bearer $TOKEN"')
-    if operation.request is not None:
-        words.append("-H 'Content-Type: application/json'")
-        words.append(f"-d {shlex.quote(example_of(operation))}")
+    if body is not None:
+        words.append(body.options)
     return " ".join(words)
-
-
-def example_of(operation: Operation, indent: int | None = None) -> str:
-    """Return an example of an operation's body as JSON: a declared one, or one generated from its model."""
-    example = next(iter(operation.examples.values()), None)
-    if example is None and operation.request is not None:
-        try:
-            example = _of_schema(operation.request.model_json_schema())
-        except Exception:  # noqa: BLE001 - a plugin's model may have no schema
-            example = {}
-    return json.dumps(example, default=_plain, ensure_ascii=False, indent=indent)
-
-
-def _of_schema(schema: Mapping[str, Any]) -> Any:
-    if schema.get("examples"):
-        return schema["examples"][0]
-    if "properties" in schema:
-        required = schema.get("required", schema["properties"])
-        return {name: _of_schema(each) for name, each in schema["properties"].items() if name in required}
-    if "default" in schema:
-        return schema["default"]
-    kind = schema.get("type") or next(
-        (each.get("type") for each in schema.get("anyOf", ()) if "type" in each), "string"
-    )
-    return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}.get(kind, {})
-
-
-def _plain(value: Any) -> Any:
-    return float(value) if isinstance(value, Decimal) else str(value)

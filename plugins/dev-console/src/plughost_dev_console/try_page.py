@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost_dev_console.bodies import body_of
 from plughost_dev_console.client import send
 from plughost_dev_console.forms import LOGIN, Outgoing, find, inputs, outgoing
 from plughost_dev_console.guard import PREFIX
-from plughost_dev_console.offers import address, example_of
+from plughost_dev_console.offers import address
 from plughost_dev_console.snippets import snippets
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Try:
         shown: dict[str, Any] = {"answer": None, "number": None, "snippets": (), "issued": ""}
         if sends:
             shown = self._sent(outgoing(site, method, path, operation, form), form.get("account", ""))
+        example = body_of(operation)
         # A demo account is named after its role.
         fitting = (each for role in operation.roles for each in logins if each.startswith(f"{role}@"))
         first = next((f"{LOGIN}{each}" for each in (*fitting, *logins)), "")
@@ -62,7 +64,8 @@ class Try:
             path=path,
             operation=operation,
             inputs=inputs(group, operation, path, form),
-            body=form.get("body", example_of(operation, indent=2)) if operation.request is not None else None,
+            body=form.get("body", example.text) if example is not None else None,
+            media_type=example.media_type if example is not None else "",
             accounts=sorted(logins),
             chosen=form.get("account", first),
             schemes=schemes,
