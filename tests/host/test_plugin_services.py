@@ -164,9 +164,9 @@ def test_commands_reach_the_plugin_in_the_running_host(tmp_path: Path) -> None:
                 services=host.host.view,
             )  # fmt: skip
             assert context.query_host("size") == {"size": 1}
-            assert "no plugin greeting with the query age" in context.query_host("age")["error"]
+            assert context.query_host("age") == {"error": "no plugin greeting with the query age is active"}
             host.host.switch("greeting", enabled=False)
-            assert "is active" in context.query_host("size")["error"]
+            assert context.query_host("size") == {"error": "no plugin greeting with the query size is active"}
         finally:
             control.stop()
 
@@ -180,8 +180,7 @@ def test_a_query_ends_with_the_version_that_added_it() -> None:
         assert host.host.view.answer_query("greeting", "prefix") == {"prefix": "/hello"}
         distributions[:] = [plugin_distribution("greeting", Silent, version="1.2")]
         assert host.host.reload().swapped
-        with pytest.raises(LookupError, match="no plugin greeting with the query prefix is active"):
-            host.host.view.answer_query("greeting", "prefix")
+        assert host.host.view.answer_query("greeting", "prefix").keys() == {"error"}
 
 
 def test_a_refused_reload_leaves_the_queries_of_an_unchanged_plugin() -> None:

@@ -284,11 +284,10 @@ class LiveView:
             return value
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
-        """Return the response to a query of a plugin's command, or raise LookupError if no active plugin has it."""
+        """Return the response to a query of a plugin's command, or an `error` if no active plugin has it."""
         handler = next((each.context.queries.get(name) for each in self._host.active if each.name == plugin), None)
         if handler is None:
-            message = f"no plugin {plugin} with the query {name} is active"
-            raise LookupError(message)
+            return {"error": f"no plugin {plugin} with the query {name} is active"}
         try:
             return handler()
         except Exception as error:

@@ -8,9 +8,12 @@ from typing import Any
 import falcon
 import pytest
 from falcon import testing
+from structlog import get_logger
+from structlog.testing import capture_logs
 
 from plughost import PluginContext
 from plughost.http import Request
+from plughost.testing import running_host
 from plughost_library_auth import plugin
 from plughost_library_auth.keyring import KEY_FILE
 from plughost_library_auth.settings import Settings
@@ -50,21 +53,24 @@ def test_demo_users_exist_only_in_development(make_client: Callable[..., Any], s
 
 
 @pytest.mark.parametrize(
-    ("settings", "warnings"),
+    ("dev", "listeners", "settings", "warnings"),
     [
-        ({"dev": True}, []),
-        ({"dev": False}, ["over plain HTTP", "nobody can log in"]),
-        ({"dev": False, "users": [USER]}, ["over plain HTTP"]),
-        ({"dev": False, "users": [USER], "require_tls": True}, []),
+        (True, ["http"], {}, []),
+        (False, ["http"], {}, ["over plain HTTP", "nobody can log in"]),
+        (False, ["http"], {"users": [USER]}, ["over plain HTTP"]),
+        (False, ["http"], {"users": [USER], "require_tls": True}, []),
+        (False, ["https"], {"users": [USER]}, []),
     ],
 )
 def test_an_unsafe_start_is_a_warning(
-    make_context: MakeContext, logs: list[dict[str, Any]], settings: dict[str, Any], warnings: list[str]
+    dev: bool, listeners: list[str], settings: dict[str, Any], warnings: list[str]
 ) -> None:
-    """Without `--dev`, it warns of tokens over plain HTTP, and of a host without users."""
-    plugin.started(make_context(**settings))
-    assert [entry["log_level"] for entry in logs] == ["warning"] * len(warnings)
-    assert all(text in entry["event"] for text, entry in zip(warnings, logs, strict=True))
+    """Without `--dev`, it warns of tokens over plain HTTP where a site has it, and of a host without users."""
+    sites = {"library": {"listeners": listeners}}
+    given = {"plugins": {"library-auth": settings}, "sites": sites, "tls": {"self_signed": True}}
+    with capture_logs() as entries, running_host(["library-auth"], settings=given, dev=dev, logger=get_logger()):
+        found = [entry["event"] for entry in entries if entry["log_level"] == "warning"]
+    assert [text in event for text, event in zip(warnings, found, strict=True)] == [True] * len(warnings)
 
 
 def test_the_check_covers_the_key_file(make_context: MakeContext) -> None:

@@ -112,7 +112,7 @@ def started(context: PluginContext[Settings]) -> None:
     Thread(target=_revocations(context).poll, args=(stop,), name="revoked-tokens", daemon=True).start()
     if context.dev:
         return
-    if not context.settings.require_tls:
+    if not context.settings.require_tls and any(each.scheme == "http" for each in context.host.listeners):
         context.logger.warning(
             "credentials and tokens are accepted over plain HTTP; set require_tls = true to refuse them there"
         )
