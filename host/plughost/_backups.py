@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._files import locked_folder, sync, write_private
+from plughost._files import locked_folder, remove_leftovers, sync, temporary_name, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
 from plughost.stores._migrations import CREATE_TABLE, refuse_newer
@@ -51,21 +51,26 @@ def backup(store: OpenStore[Any], file: Path) -> None:
     database = store.database
     if not database.exists():
         raise SetupError(f"the store {store.name} has nothing to back up yet: {database.config.place} is not there")
-    unfinished = file.with_name(f".{file.name}.unfinished")
+    unfinished = temporary_name(file)  # of its own: another backup may write to the same place
     try:
-        if file.exists():
-            raise SetupError(f"{file} is there already: choose another name, or move it away")
-        unfinished.unlink(missing_ok=True)
+        _refuse_existing(file)
+        remove_leftovers(file)
         if isinstance(database, SQLite):
             _copy(database.path, unfinished)
         else:
             dump(store, unfinished, file)
+        _refuse_existing(file)
         unfinished.rename(file)
         _sync_folder(file)
     except (sqlite3.Error, OSError) as error:
         raise _as_store_error(error, f"the backup of the store {store.name} to {file} failed") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _refuse_existing(file: Path) -> None:
+    if file.exists():
+        raise SetupError(f"{file} is there already: choose another name, or move it away")
 
 
 def _copy(path: Path, target: Path) -> None:

@@ -71,7 +71,7 @@ def write_private(path: Path, content: bytes) -> None:
 
 def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] | None = None) -> None:
     """Write a file as `write_private` does, with another mode and, where this process may, for another owner."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}{_TEMPORARY}")
+    temporary = temporary_name(path)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -87,6 +87,11 @@ def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] |
         temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)  # the folder holds the name
+
+
+def temporary_name(path: Path) -> Path:
+    """Return a new name beside a file, for writing it first; see `remove_leftovers`."""
+    return path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}{_TEMPORARY}")
 
 
 def sync(path: Path) -> None:

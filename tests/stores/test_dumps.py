@@ -5,14 +5,18 @@ from __future__ import annotations
 import shutil
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg2
 import pytest
 from tests.stores.conftest import PRODUCTS, product_entities
 from tests.stores.operations import add, skus
 from tests.stores.test_care import prepared
+from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
 from plughost.stores import Busy, SetupError, Stores, StoresConfig, prepare_stores
@@ -49,6 +53,32 @@ def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
     assert stores["catalog"].read(skus) == ["a"]
     assert stores["catalog"].run(add, "b") == 2
     assert stores["notes"].read(lambda db: db.session.rows("SELECT count(*) FROM notes")) == [(1,)]
+
+
+def test_two_backups_to_one_file_do_not_mix(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
+) -> None:
+    """The file is whole; the backup that ends later finds it there, and says so."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    stores["catalog"].run(add, "a")
+    file = tmp_path / "catalog.dump"
+    with closing(psycopg2.connect(postgresql)) as connection, ThreadPoolExecutor(2) as pool:
+        cursor = connection.cursor()
+        cursor.execute("LOCK TABLE products IN ACCESS EXCLUSIVE MODE")
+        writing = [pool.submit(backup, stores["catalog"], file) for _ in range(2)]
+
+        def waiting() -> int:
+            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'products'::regclass")
+            return int(cursor.fetchone()[0])
+
+        wait_until(lambda: waiting() == 2)
+        connection.rollback()
+        errors = [str(each.exception()) for each in writing if each.exception() is not None]
+    assert errors in ([], [f"{file} is there already: choose another name, or move it away"])
+    assert [each.name for each in tmp_path.glob("*") if each.is_file()] == [file.name]
+    stores.close()
+    assert restore(prepare_stores({"p": (products,)}, config)["catalog"], file) == 1
 
 
 def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
