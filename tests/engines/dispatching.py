@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
@@ -12,6 +12,7 @@ from plughost._servers.connections import open_socket
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.responses import engine_error
 from plughost._servers.work import Job
+from plughost.http._errors import PROBLEM_DETAILS, ErrorFormat
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication
@@ -40,6 +41,10 @@ class PlainApplication:
     def plugin_of(self, environ: dict[str, Any]) -> str:
         """Return no name."""
         return ""
+
+    def errors_of(self, environ: Mapping[str, Any]) -> ErrorFormat:
+        """Return problem details."""
+        return PROBLEM_DETAILS
 
     def client_of(self, environ: dict[str, Any]) -> str:
         """Return the peer address of the connection."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from plughost._logging import this_thread
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
+from plughost.http._errors import PROBLEM_DETAILS
 from plughost.http._request import BEGINS, DEFAULT_PORTS, FAILED, OVERLOADED, TRUSTED, address_of, host_name
 from plughost.http._response import check_part, close_stream, file_blocks
 from plughost.http._routing import find_group, raw_path
@@ -25,6 +26,7 @@ from plughost.http._routing import find_group, raw_path
 if TYPE_CHECKING:
     from plughost._apps.application import App
     from plughost._apps.mounted import MountedRoute
+    from plughost.http._errors import ErrorFormat
 
 Network = IPv4Network | IPv6Network
 StartResponse = Callable[..., Any]
@@ -136,6 +138,11 @@ class Site:
         """Return the plugin whose prefix covers a request's path, or an empty string."""
         mounted = find_group(self._current.prefixes, raw_path(environ))
         return mounted.plugin if mounted is not None else ""
+
+    def errors_of(self, environ: Mapping[str, Any]) -> ErrorFormat:
+        """Return the error format of the plugin whose prefix covers a request's path."""
+        mounted = find_group(self._current.prefixes, raw_path(environ))
+        return mounted.errors if mounted is not None else PROBLEM_DETAILS
 
     def client_of(self, environ: dict[str, Any]) -> str:
         """Return the client's address, which trusted proxies forward."""

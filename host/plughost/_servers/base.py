@@ -7,11 +7,14 @@ import math
 import ssl
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from wsgiref.types import StartResponse
+
+if TYPE_CHECKING:
+    from plughost.http._errors import ErrorFormat
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
@@ -117,6 +120,9 @@ class Application(Protocol):
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
         """Return the plugin that a request is for; empty if none."""
+
+    def errors_of(self, environ: Mapping[str, Any]) -> ErrorFormat:
+        """Return the error format of the plugin that a request is for."""
 
     def client_of(self, environ: dict[str, Any]) -> str:
         """Return the client's address, as a trusted proxy reports it if there is one."""

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
-from plughost._servers.granian_response import ListenerState, RequestJob, send_error
+from plughost._servers.granian_response import ListenerState, RequestJob
 from plughost._servers.responses import (
     LINGER_BYTES,
     LINGER_IDLE_SECONDS,
@@ -70,7 +70,7 @@ class ListenerRequests(ListenerState):
             scope = watcher.scope
             environ, size, status = self._read(scope)
             if status:
-                send_error(watcher.proto, environ, status)
+                self.send_error(watcher.proto, environ, status)
                 return
             job = RequestJob(self, environ, watcher, scope["client"])
             del environ  # which this thread, parked for long below, would keep alive
@@ -256,7 +256,7 @@ class RequestBody:
 
     def _finish(self, status: int) -> None:
         self._file.close()
-        send_error(self._job.proto, self._job.environ, status)
+        self._requests.send_error(self._job.proto, self._job.environ, status)
 
 
 class DiscardedBody(RequestBody):

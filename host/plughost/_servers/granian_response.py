@@ -55,6 +55,18 @@ class ListenerState:
         self.sent: defaultdict[tuple[str, str], int] = defaultdict(int)
         self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
 
+    def send_error(self, proto: HTTPProtocol, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
+        """Send an error response; `close` if the connection can't be used again."""
+        _, headers, body = engine_error(
+            status, environ.get("HTTP_X_REQUEST_ID", ""), self.application.errors_of(environ)
+        )
+        raw = [*map(encode_field, headers), _SERVER]
+        if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
+            raw.append(_CLOSE)
+        proto.send({"type": "http.response.start", "status": status, "headers": raw})
+        # Over HTTP/2, granian would send the body of a HEAD, which makes the response malformed (RFC 9113, 8.1.1).
+        proto.send({"type": "http.response.body", "body": b"" if environ["REQUEST_METHOD"] == "HEAD" else body})
+
     def discard_body(self, job: RequestJob) -> None:
         """Discard what still arrives of a refused body after its response."""
         raise NotImplementedError
@@ -256,7 +268,8 @@ class RequestJob(Job):
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
         if not self._is_started:
-            send_error(self.proto, self.environ, 500, close=self.has_unread_body or self._requests.is_draining)
+            close_too = self.has_unread_body or self._requests.is_draining
+            self._requests.send_error(self.proto, self.environ, 500, close=close_too)
         self._release()
 
     def _release(self) -> None:
@@ -363,14 +376,3 @@ class RequestJob(Job):
             else:  # the end of a body that is missing, or that nobody reads
                 self.body_ended = not message.get("more_body")
                 self._await_disconnect()
-
-
-def send_error(proto: HTTPProtocol, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
-    """Send an error response; `close` if the connection can't be used again."""
-    _, headers, body = engine_error(status, environ.get("HTTP_X_REQUEST_ID", ""))
-    raw = [*map(encode_field, headers), _SERVER]
-    if close and environ["SERVER_PROTOCOL"] != "HTTP/2":
-        raw.append(_CLOSE)
-    proto.send({"type": "http.response.start", "status": status, "headers": raw})
-    # Over HTTP/2, granian would send the body of a HEAD, which makes the response malformed (RFC 9113, 8.1.1).
-    proto.send({"type": "http.response.body", "body": b"" if environ["REQUEST_METHOD"] == "HEAD" else body})

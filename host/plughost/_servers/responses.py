@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import http
+import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from plughost.http._errors import PROBLEM_DETAILS, Problem
+from plughost.http._errors import PROBLEM_DETAILS, ErrorFormat, Problem
 from plughost.http._response import check_name
+
+_LOGGER: Final = logging.getLogger("plughost._servers")
 
 # Limits for reading and discarding the rest of a refused body: in all, without any data, and in bytes.
 LINGER_SECONDS: Final = 15.0
@@ -53,15 +56,23 @@ FIELD_CACHE: Final[dict[tuple[str, str], tuple[bytes, bytes]]] = {}
 """Fields that have been sent, as HTTP/2 encodes them."""
 
 
-def engine_error(status: int, request_id: str = "") -> tuple[str, list[tuple[str, str]], bytes]:
-    """Return status line, headers and body of an error, as RFC 9457 problem details (CONTRACT 2).
+def engine_error(
+    status: int, request_id: str = "", errors: ErrorFormat = PROBLEM_DETAILS
+) -> tuple[str, list[tuple[str, str]], bytes]:
+    """Return status line, headers and body of an error, in the format of the plugin whose path it is (CONTRACT 2).
 
     The `X-Request-ID` that the client sent is kept when it is well-formed.
     """
     phrase = http.HTTPStatus(status).phrase
-    body = PROBLEM_DETAILS.render(Problem(status, phrase, _DETAILS.get(status, f"{phrase}.")))
+    problem = Problem(status, phrase, _DETAILS.get(status, f"{phrase}."))
+    try:
+        body = errors.render(problem)
+    except Exception:
+        _LOGGER.exception("an error format failed")
+        errors = PROBLEM_DETAILS
+        body = errors.render(problem)
     headers = [
-        ("Content-Type", PROBLEM_DETAILS.media_type),
+        ("Content-Type", errors.media_type),
         ("Content-Length", str(len(body))),
         ("X-Request-ID", request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4())),
         ("X-Content-Type-Options", "nosniff"),

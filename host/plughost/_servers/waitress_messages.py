@@ -318,7 +318,9 @@ class ProblemTask(ErrorTask):  # type: ignore[misc]  # waitress is untyped
 
     def execute(self) -> None:
         asked = self.channel.requests[0]  # where the application failed, `self.request` is made up by waitress
-        self.status, headers, body = engine_error(self.request.error.code, asked.headers.get("X_REQUEST_ID", ""))
+        errors = self.channel.adj.application.errors_of({"PATH_INFO": getattr(asked, "path", "")})
+        request_id = asked.headers.get("X_REQUEST_ID", "")
+        self.status, headers, body = engine_error(self.request.error.code, request_id, errors)
         self.response_headers.extend(headers)
         self.set_close_on_finish()
         self.content_length = len(body)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import select
 import socket
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack
+from http.client import HTTPResponse
+from typing import Any
 
+import httpx
 import pytest
 
 from plughost_profile_template.store import Profiles
 
 from .conftest import PATH, error, profile_host
-
-if TYPE_CHECKING:
-    import httpx
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,31 @@ def test_the_hosts_own_errors_are_in_the_envelope(
     error(answer, status)
     assert ("Allow" in answer.headers) == (status == 405)
     assert client.get(PATH).status_code == 200
+
+
+def _answer(connection: socket.socket) -> httpx.Response:
+    """Read a response to PUT."""
+    answer = HTTPResponse(connection, method="PUT")
+    answer.begin()
+    return httpx.Response(answer.status, headers=answer.getheaders(), content=answer.read())
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_what_the_engine_itself_refuses_is_in_the_envelope(engine: str) -> None:
+    """A malformed chunk is 400, an unfinished body over the limit of memory is 503 with Retry-After."""
+    settings = {"sites": {"main": {"http_engine": engine}}, "requests": {"body_memory": 1024 * 1024}}
+    head = f"PUT {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+    with profile_host(settings=settings) as host, ExitStack() as stack:
+        place = "127.0.0.1", host.host.ports["main", "http"]
+        connections = [stack.enter_context(socket.create_connection(place, timeout=60)) for _ in range(40)]
+        connections[0].sendall(head + b"Transfer-Encoding: chunked\r\n\r\nno size\r\n")
+        error(_answer(connections[0]), 400)
+        for each in connections[1:]:
+            each.sendall(head + b"Content-Length: 100000\r\n\r\n" + b" " * 60000)
+        answered = select.select(connections[1:], [], [], 60)[0]
+        refused = _answer(answered[0])
+        error(refused, 503)
+        assert int(refused.headers["Retry-After"]) >= 1
 
 
 def test_an_unreachable_store_is_503() -> None:
