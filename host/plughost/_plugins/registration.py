@@ -18,7 +18,8 @@ from plughost._api.errors import PluginError
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.jobs import Job
 from plughost._plugins.failures import Failure
-from plughost._plugins.validation import check, require_idempotency_store, require_sync
+from plughost._plugins.signatures import require_sync
+from plughost._plugins.validation import check, require_idempotency_store
 from plughost._settings.errors import SettingsError, did_you_mean
 from plughost._settings.models import MountSettings
 

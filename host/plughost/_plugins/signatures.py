@@ -9,6 +9,7 @@ from inspect import Parameter as Argument
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from plughost._api.errors import PluginError
 from plughost._apps.mounting import BEARER
 from plughost._apps.parameters import ParameterReader
 
@@ -29,31 +30,33 @@ _ARGUMENTS: Final[Mapping[str, str]] = {
 }
 """What the host calls a function of a declaration with."""
 
-ASYNC: Final = "is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may wait"
 
-
-def is_async(function: object) -> bool:
-    return inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
-
-
-def function_problem(function: object, name: str) -> str | None:
-    """Return why a function of a declaration can't be called as the host does, or None."""
+def require_function(declared: object, name: str, where: str) -> None:
+    """Refuse a declaration if the host can't call its function of this name as it does."""
+    function = getattr(declared, name)
     if not callable(function):
-        return "is no function"
-    if is_async(function):
-        return ASYNC
+        raise PluginError(f"{where}: {name} is no function")
+    require_sync(function, f"{where}: {name}")
     if inspect.isgeneratorfunction(function):
-        return "contains yield, so a call would run nothing of it"
+        raise PluginError(f"{where}: {name} contains yield, so a call would run nothing of it")
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # a function in C may have none
-        return None
+        return
     arguments = _ARGUMENTS[name]
     try:
         signature.bind(*filter(None, arguments.split(", ")))
     except TypeError:
-        return f"is called with ({arguments}), and takes {signature}"
-    return None
+        raise PluginError(f"{where}: {name} is called with ({arguments}), and takes {signature}") from None
+
+
+def require_sync(function: object, where: str) -> None:
+    """Refuse an async function: it would return before anything in it has run."""
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise PluginError(
+            f"{where} is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may "
+            "wait"
+        )
 
 
 def responder_problem(route: Route, method: str, responder: Callable[..., object]) -> str | None:

@@ -35,7 +35,7 @@ from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.signatures import ASYNC, function_problem, is_async, responder_problem
+from plughost._plugins.signatures import require_function, require_sync, responder_problem
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
@@ -85,7 +85,7 @@ def _(middleware: Middleware, where: str) -> None:
     _require(not inspect.isclass(middleware.component), f"{where}: the component is a class; give an instance")
     _require(methods, f"{where}: the component has none of {', '.join(_MIDDLEWARE_METHODS)}")
     for name in methods:
-        _require_function(middleware.component, name, where)
+        require_function(middleware.component, name, where)
     known = middleware.scope in ("plugin", "site", "host")
     _require(known, f"{where}: there is no scope {middleware.scope!r}; scopes are plugin, site, host")
     _require_site(middleware.site, where)
@@ -100,19 +100,19 @@ def _(observer: Observer, where: str) -> None:
     given = [name for name in ("observe", "observe_times") if getattr(observer, name)]
     _require(given, f"{where}: it has neither observe nor observe_times")
     for name in given:
-        _require_function(observer, name, where)
+        require_function(observer, name, where)
     most = observer.at_most
     _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
 
 
 @_check.register
 def _(declared: Check | Page, where: str) -> None:
-    _require_function(declared, "check" if isinstance(declared, Check) else "render", where)
+    require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
 def _(job: Job, where: str) -> None:
-    _require_function(job, "run", where)
+    require_function(job, "run", where)
     _require(
         job.every is not None or job.cron is not None or job.at_start,
         f"{where}: it is never due; give it every, cron or at_start",
@@ -294,19 +294,9 @@ def _require(condition: object, message: str) -> None:
         raise PluginError(message)
 
 
-def _require_function(declared: object, name: str, where: str) -> None:
-    problem = function_problem(getattr(declared, name), name)
-    _require(problem is None, f"{where}: {name} {problem}")
-
-
 def _require_site(site: object, where: str) -> None:
     known = ", ".join(Sites.model_fields)
     _require(site in Sites.model_fields, f"{where}: there is no site {site!r}; sites are {known}")
-
-
-def require_sync(function: object, where: str) -> None:
-    """Refuse an async function: it would return before anything in it has run."""
-    _require(not is_async(function), f"{where} {ASYNC}")
 
 
 def require_idempotency_store(declared: object, plugin: str, stores: Collection[str]) -> None:
