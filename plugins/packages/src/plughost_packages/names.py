@@ -86,9 +86,9 @@ def to_distributions(given: Collection[str], environment: Environment) -> list[s
 def _to_distribution(name: str, environment: Environment) -> str:
     plugins = environment.owners
     key = canonicalize_name(name)
-    bringing = sorted(each for each in environment.installed if key in environment.plugins_of(each))
-    if len(bringing) > 1:
-        raise CommandError(f"Several distributions bring the plugin {key}; name one of them: {', '.join(bringing)}.")
+    distributions = sorted(each for each in environment.installed if key in environment.plugins_of(each))
+    if len(distributions) > 1:
+        raise CommandError(f"Several distributions bring the plugin {key}; name one of them: {', '.join(distributions)}.")
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:
             return candidate
