@@ -88,7 +88,8 @@ def _to_distribution(name: str, environment: Environment) -> str:
     key = canonicalize_name(name)
     distributions = sorted(each for each in environment.installed if key in environment.plugins_of(each))
     if len(distributions) > 1:
-        raise CommandError(f"Several distributions bring the plugin {key}; name one of them: {', '.join(distributions)}.")
+        names = ", ".join(distributions)
+        raise CommandError(f"Several distributions bring the plugin {key}; name one of them: {names}.")
     for candidate in (plugins.get(key), key, f"{PREFIX}{key}"):
         if candidate in environment.installed:
             return candidate
