@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from decimal import getcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -180,6 +181,22 @@ def test_a_jobs_exception_is_reported_and_it_runs_again() -> None:
         ("job_started", None),
         ("job", "ok"),
     ]
+
+
+def test_what_a_job_sets_for_its_thread_ends_with_the_run() -> None:
+    """Requests and other jobs, which use the thread next, don't have its precision of decimals."""
+    seen: list[int] = []
+
+    def careless(run: JobRun) -> None:
+        seen.append(getcontext().prec)
+        getcontext().prec = 2
+
+    plugin = with_jobs(Job(name="sweep", run=careless, every=1))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        for number in range(1, 20):
+            host.advance(1)
+            wait_until(lambda number=number: job(host).runs == number)  # type: ignore[misc] # mypy can't type a lambda's default
+    assert set(seen) == {28}
 
 
 def test_requests_are_answered_while_all_jobs_of_a_plugin_run() -> None:

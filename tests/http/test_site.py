@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import getcontext
 from functools import partial
 from ipaddress import ip_network
 from typing import Any
@@ -15,6 +16,7 @@ import falcon
 import httpx
 import pytest
 from falcon.testing import create_environ
+from structlog.contextvars import bind_contextvars, get_contextvars
 
 from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost._apps.mounting import mount
@@ -270,6 +272,43 @@ def test_a_body_that_fails_before_it_begins_is_replaced_by_an_error() -> None:
     assert list(body) == [b"error"]
     body.close()
     assert (failed.closed, site.in_flight) == (1, 0)
+
+
+class Careless:
+    """A plugin that sets things for its thread in a responder, in a stream and when that is closed."""
+
+    def on_get(self, req: Request, resp: falcon.Response) -> None:
+        """Set them, and show those of the stream at its end."""
+        getcontext().prec = 3
+        bind_contextvars(user="ann")
+        resp.stream = self.stream()
+
+    def stream(self) -> Iterator[bytes]:
+        """Show that they last until the end."""
+        yield b"%d " % getcontext().prec
+        getcontext().prec = 2
+        yield b"%d %s" % (getcontext().prec, get_contextvars()["user"].encode())
+
+    def on_put(self, req: Request, resp: falcon.Response) -> None:
+        """Show what another request has set."""
+        resp.media = [getcontext().prec, get_contextvars()]
+
+    @hookimpl
+    def register_routes(self, context: Any) -> list[RouteGroup]:
+        """Mount it."""
+        operations = {"GET": Operation(summary="Set"), "PUT": Operation(summary="Show")}
+        return [RouteGroup(prefix="/careless", routes=(Route("", self, operations),))]
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_what_a_plugin_sets_for_its_thread_ends_with_the_request(engine: str) -> None:
+    """Log fields and the precision of decimals last through its stream, and no later request has them."""
+    plugins = [plugin_distribution("careless", Careless())]
+    settings = {"sites": {"main": {"http_engine": engine, "threads": 1}}}
+    with running_host(distributions=plugins, settings=settings) as host, host.client() as client:
+        for _ in range(20):
+            assert client.get("/careless").text == "3 2 ann"
+            assert client.put("/careless").json() == [28, {}]
 
 
 def test_the_beginning_of_a_body_is_reported_once() -> None:

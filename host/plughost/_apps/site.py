@@ -8,6 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network
@@ -47,6 +48,7 @@ _CUT_OFF: Final = "plughost.cut_off"  # its body breaks off
 _ENDING: Final = "plughost.ending"  # its body ends at its next pause
 _PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _POLL_SECONDS: Final = 0.05
+_END: Final[Any] = object()
 
 _match_address = re.compile(r"(?:([\d.]+)|\[(.+)\])(?::\d{1,5})?").fullmatch
 
@@ -165,13 +167,14 @@ class Site:
             serving_app.requests[request_key] = environ
         environ["plughost.site"] = self
         environ["wsgi.file_wrapper"] = file_blocks
+        context = copy_context()  # log fields or the precision of decimals that a plugin sets end with the request
         try:
             if not environ.keys().isdisjoint(_FORWARDED):
                 self._apply_forwarded(environ)
-            body = serving_app.app(environ, start_response)
+            body = context.run(serving_app.app, environ, start_response)
         except BaseException as error:  # noqa: BLE001 - SystemExit too: it gets a response, or is raised again
             try:
-                body = _respond_to_failure(serving_app.app, environ, start_response, error)
+                body = context.run(_respond_to_failure, serving_app.app, environ, start_response, error)
             except BaseException:
                 self._finish_request(serving_app, request_key)
                 raise
@@ -181,7 +184,8 @@ class Site:
         if self.closing:
             environ[_ENDING] = True
         respond_to_failure = partial(_respond_to_failure, serving_app.app, environ, start_response)
-        return _StreamedBody(body, environ, respond_to_failure, lambda: self._finish_request(serving_app, request_key))
+        on_close = partial(self._finish_request, serving_app, request_key)
+        return _StreamedBody(body, environ, context, respond_to_failure, on_close)
 
     def _finish_request(self, serving_app: ServingApp, request_key: int) -> None:
         del serving_app.requests[request_key]
@@ -229,12 +233,13 @@ def _without_port(address: str) -> str:
 class _StreamedBody:
     """A body that is produced while it is sent, and calls `on_close` when it is closed.
 
-    If it fails before its first part, it sends the body that `respond_to_failure` returns. If it fails later, it logs
-    the error and breaks off.
+    It is produced in the request's context. If it fails before its first part, it sends the body that
+    `respond_to_failure` returns. If it fails later, it logs the error and breaks off.
     """
 
     _body: Iterable[bytes]
     _environ: dict[str, Any]
+    _context: Context
     _respond_to_failure: Callable[[BaseException], Iterable[bytes]]
     _on_close: Callable[[], None]
     _begun: bool = False
@@ -243,7 +248,7 @@ class _StreamedBody:
     def __iter__(self) -> Iterator[bytes]:
         environ = self._environ
         try:
-            for part in self._body:
+            for part in iter(partial(self._context.run, next, iter(self._body), _END), _END):
                 if _CUT_OFF in environ:
                     raise CutOffError
                 if type(part) is not bytes or not part or not self._begun:
@@ -279,7 +284,7 @@ class _StreamedBody:
         self._begun = True  # the error response reports its own beginning
         failed, self._body = self._body, ()
         try:
-            self._body = self._respond_to_failure(error)
+            self._body = self._context.run(self._respond_to_failure, error)
         finally:
             with suppress(Exception):  # the response is an error already
                 close_stream(failed)
@@ -292,7 +297,7 @@ class _StreamedBody:
         try:
             if not self._begun:
                 self._mark_begun()
-            close_stream(self._body)
+            self._context.run(close_stream, self._body)
         finally:
             self._on_close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from dataclasses import dataclass, field
 
 
@@ -51,7 +52,7 @@ class FunctionJob(Job):
         self._function = function
 
     def run(self) -> None:
-        self._function()
+        copy_context().run(self._function)  # what it sets there, such as log fields, ends with it
 
 
 class Backlog:

@@ -93,9 +93,7 @@ class Requests:
         elif is_sampled(self._sample):
             parent = contexts.Context()
         else:
-            # It stays attached: detaching it after each request would cost more than everything else here.
-            if contexts.get_current() is not UNSAMPLED:
-                contexts.attach(UNSAMPLED)
+            contexts.attach(UNSAMPLED)  # it needs no detaching: the request has a context of its own
             return
         span = tracer.start_span(
             req.method if req.method.isupper() else "HTTP",
