@@ -126,6 +126,8 @@ def test_importing_the_package_is_light() -> None:
 
 
 def test_listing_plugins_is_light() -> None:
-    """`plughost plugins` imports no cryptography, no rate limits, no structured logging and no server."""
+    """`plughost plugins` imports no cryptography, rate limits, structured logging or server, and its help less."""
     imported = _imported("from plughost._cli import main\nmain(['plugins'], standalone_mode=False)")
     assert imported <= {"asyncio", "falcon", "logging", "msgspec", "packaging", "pydantic", "rich"}
+    helping = _imported("from plughost._cli import main\nmain(['plugins', '--help'], standalone_mode=False)")
+    assert helping <= {"logging", "packaging", "pydantic", "rich"}

@@ -91,7 +91,11 @@ def replace_file(path: Path, content: bytes, mode: int, owner: tuple[int, int] |
 
 def temporary_name(path: Path) -> Path:
     """Return a new name beside a file, for writing it first; see `remove_leftovers`."""
-    return path.with_name(f".{path.name[:200]}.{os.urandom(8).hex()}{_TEMPORARY}")
+    return path.with_name(f"{_prefix(path)}{os.urandom(8).hex()}{_TEMPORARY}")
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:50]}."  # a name has at most 255 bytes, and a character up to 4
 
 
 def sync(path: Path) -> None:
@@ -105,7 +109,7 @@ def sync(path: Path) -> None:
 
 def remove_leftovers(path: Path) -> None:
     """Remove temporary files that killed writers of a file left. Young ones stay: no lock excludes other writers."""
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*{_TEMPORARY}"):
+    for leftover in path.parent.glob(f"{glob.escape(_prefix(path))}*{_TEMPORARY}"):
         with suppress(OSError):  # already gone, or another user's
             if time.time() - leftover.lstat().st_mtime > _LONGEST_WRITE:
                 leftover.unlink()

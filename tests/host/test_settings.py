@@ -182,14 +182,14 @@ def test_the_environment_overrides_the_file(name: str, value: str, key: str, res
 
 
 def test_a_variable_writes_the_hyphens_of_a_store_as_underscores(tmp_path: Path) -> None:
-    """Otherwise it would name no store, or not override the file."""
-    text = "[stores.urls]\nlibrary-auth = 'sqlite'\n[stores.tuning.library-auth]\npool_size = 2\n"
+    """Otherwise it would name no store, or not override the file. What it doesn't set stays as in the file."""
+    text = "[stores.urls]\nlibrary-auth = 'sqlite'\n[stores.tuning.library-auth]\npool_size = 2\npatience = 9\n"
     variables = {
         "PLUGHOST_STORES__URLS__LIBRARY_AUTH": "postgresql://host/x",
         "PLUGHOST_STORES__TUNING__LIBRARY_AUTH__POOL_SIZE": "3",
     }
     config = read(text, tmp_path, **variables).stores.of("library-auth")
-    assert (config.url, config.pool_size) == ("postgresql://host/x", 3)
+    assert (config.url, config.pool_size, config.patience) == ("postgresql://host/x", 3, 9)
 
 
 @pytest.mark.parametrize("name", ["PLUGHOST_BODY_LIMIT", "PLUGHOST_LOG__LEVEL", "PLUGHOST_SITES", "PLUGHOST_DISABLED"])

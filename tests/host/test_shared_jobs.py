@@ -86,3 +86,14 @@ def test_a_job_without_its_database_fails(tmp_path: Path) -> None:
         host.advance(1)
         wait_until(lambda: job(host).failures)
         assert job(host).error.startswith("Unreached: store kept: connection to server")
+
+
+def test_a_run_that_ends_without_its_database_has_failed(tmp_path: Path) -> None:
+    """If the host stops while a run waits for its database, no other host is said to have run it."""
+    with job_on_a_proxy(tmp_path, 60, Runs()) as (host, proxy):
+        proxy.cut()
+        host.advance(1)
+        wait_until(lambda: job(host).running_since)
+        host.host.jobs.stop({"a"})
+        wait_until(lambda: not job(host).running_since)
+        assert job(host).outcome == "failed"

@@ -172,15 +172,16 @@ def test_a_backup_with_pages_of_another_size_is_restored(
     assert opening(sqlite_config, products)["catalog"].read(skus) == ["a"]
 
 
+@pytest.mark.parametrize("name", ["copy", "ä" * 120])
 def test_a_backup_is_one_private_file_and_overwrites_none(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, tmp_path: Path, name: str
 ) -> None:
-    """A store may contain secrets, and an older backup may be needed."""
+    """A store may contain secrets, and an older backup may be needed. Its name may be as long as the system allows."""
     opening(sqlite_config, products)
-    backup(prepared(sqlite_config, products), tmp_path / "copy")
-    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
+    backup(prepared(sqlite_config, products), tmp_path / name)
+    assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
     with pytest.raises(SetupError, match="is there already"):
-        backup(prepared(sqlite_config, products), tmp_path / "copy")
+        backup(prepared(sqlite_config, products), tmp_path / name)
 
 
 def test_the_files_of_a_store_are_private(

@@ -38,14 +38,13 @@ from plughost._settings.sources import DEFAULT_FILE, default_settings
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable
 
     from plughost._api.host import Value
     from plughost._plugins.distributions import InstalledDistribution
-    from plughost._plugins.registry import PluginRecord, Registry
+    from plughost._plugins.registry import Registry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
-
 
 _HEADER: Final = """\
 # The settings of plughost. Each commented line shows a default or, where it says so, an example. To set one, remove

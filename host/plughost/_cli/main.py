@@ -80,6 +80,8 @@ class Commands(click.Group):
             if type(error).show is not click.ClickException.show:  # an error that prints itself, such as a wrong usage
                 raise
             self._fail(error.format_message(), error.exit_code, error)
+        except click.exceptions.Exit:  # such as that of --help, which needs no imports
+            raise
         except Exception as error:
             from plughost import CommandError, NotRunning  # noqa: PLC0415 - see above
             from plughost.stores import Busy, MigrationError, SetupError, Unavailable  # noqa: PLC0415 - see above

@@ -18,7 +18,6 @@ from plughost._tracebacks import is_host_file
 if TYPE_CHECKING:
     from plughost._plugins.environment import InstalledPlugin
 
-
 T = TypeVar("T")
 
 _POLL_SECONDS: Final = 0.2

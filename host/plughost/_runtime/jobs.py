@@ -303,11 +303,10 @@ def _runs_here(record: PluginRecord, job: Job, run: JobRun) -> bool:
     if claims is None:
         return True
     deadline = monotonic() + shared[0].database.config.patience
-    while not run.stopping:
+    while True:
         try:
             return claims.acquire(f"job {record.name}/{job.name}")
         except StoreError:
-            if monotonic() >= deadline:
+            if run.stopping or monotonic() >= deadline:
                 raise
             run.wait(_CLAIM_PAUSE)
-    return False

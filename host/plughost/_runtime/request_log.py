@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from plughost._api.events import Event, Events
     from plughost.http._request import Request
 
-
 _LONGEST_TARGET: Final = 2000
 _BATCH: Final = 2048  # pending requests that are passed on early; fewer would switch threads too often
 _MAX_PENDING: Final = 8 * _BATCH

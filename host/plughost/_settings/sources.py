@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from plughost.stores._config import StoresConfig
 
-
 ENV_PREFIX: Final = "PLUGHOST_"
 # Variables with the prefix that are not settings: the path of the settings file, and the services of the test suites.
 NOT_SETTINGS: Final = ("PLUGHOST_CONFIG", "PLUGHOST_TEST_")

@@ -68,7 +68,7 @@ class StoresConfig(Tuning):
         """Return the settings of one store; `SetupError` if its URL is malformed or of another kind of database."""
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         variable = store.replace("-", "_")  # as environment variables, which override the file, write the name
-        tuning.update(self.tuned.get(variable, self.tuned.get(store, {})))
+        tuning.update({**self.tuned.get(store, {}), **self.tuned.get(variable, {})})
         url = self.urls.get(variable, self.urls.get(store, self.url)) or SQLITE
         if url == SQLITE:
             return StoreConfig(dialect=SQLITE, path=(self.folder / f"{store}.sqlite3").absolute(), **tuning)

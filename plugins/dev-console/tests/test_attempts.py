@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from plughost import Operation, Parameter, PluginContext, Principal, Route, RouteGroup, hookimpl
-from plughost.http import File, Upload, read_form
+from plughost.http import File, Upload, read_body, read_form
 
 if TYPE_CHECKING:
     import falcon
@@ -87,6 +87,12 @@ class Album:
         photo = read_form(req, Photo)
         resp.media = [photo.title, photo.rating, photo.picture.content_type]
 
+    def on_patch(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Echo JSON of another media type."""
+        resp.media = [req.content_type, read_body(req, Entry).title]
+
+    on_patch_photo = on_patch
+
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Echo a body."""
         resp.media = [req.content_type, req.bounded_stream.read().decode()]
@@ -97,9 +103,11 @@ class Album:
         pairs = Operation(summary="Write", request=Entry, consumes=("application/x-www-form-urlencoded",))
         parts = Operation(summary="Send", request=Photo, consumes=("multipart/form-data",))
         film = Operation(summary="Upload", consumes=("video/mp4",))
+        patch = Operation(summary="Correct", request=Entry, consumes=("application/merge-patch+json",))
+        anything = Operation(summary="Amend", request=Entry, consumes=("*/*",))
         routes = (
-            Route("", self, {"POST": pairs, "PUT": film}),
-            Route("/photos", self, {"POST": parts}, suffix="photo"),
+            Route("", self, {"POST": pairs, "PUT": film, "PATCH": patch}),
+            Route("/photos", self, {"POST": parts, "PATCH": anything}, suffix="photo"),
         )
         return [RouteGroup(prefix="/album", routes=routes)]
 
@@ -167,7 +175,8 @@ def test_forms_and_other_bodies_are_sent_as_what_the_operation_reads(start: Star
     """A JSON body would be 415; the examples of the page are read."""
     with start(album=Album) as console:
         answers = {}
-        for method, path in (("POST", "/album"), ("PUT", "/album"), ("POST", "/album/photos")):
+        paths = {"/album": ("POST", "PUT", "PATCH"), "/album/photos": ("POST", "PATCH")}
+        for method, path in ((method, path) for path, methods in paths.items() for method in methods):
             operation = {"site": "main", "scheme": "http", "method": method, "path": path}
             page = console.get("/try", params=operation).text
             (example,) = re.findall(r"<textarea[^>]*>(.*?)</textarea>", page, re.DOTALL)
@@ -176,6 +185,8 @@ def test_forms_and_other_bodies_are_sent_as_what_the_operation_reads(start: Star
     assert '[ "text", 1 ]' in answers["POST", "/album"]
     assert '[ "video/mp4", "frames" ]' in answers["PUT", "/album"]
     assert '[ "text", 1, "image/png" ]' in answers["POST", "/album/photos"]
+    assert '[ "application/merge-patch+json", "text" ]' in answers["PATCH", "/album"]
+    assert '[ "application/json", "text" ]' in answers["PATCH", "/album/photos"]
 
 
 def test_the_offered_command_sends_a_file(start: Start) -> None:

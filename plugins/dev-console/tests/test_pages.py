@@ -117,7 +117,7 @@ def test_a_plugins_texts_are_escaped(start: Start) -> None:
 
 def test_a_traceback_begins_at_the_plugin() -> None:
     """Earlier frames of the host are left out, later ones stay; without frames of a plugin it stays complete."""
-    host = Path(plughost.__file__).parent / "_plugins" / "loader.py"
+    host = Path(plughost.__file__).parent / "_plugins" / "registration.py"
     head, end = "Traceback (most recent call last):", "KeyError: 'coffee'"
     hosts = [f'  File "{host}", line 7, in call', "    hook()", "    ^^^^^^"]
     own = ['  File "/srv/plughost-shop/src/shop.py", line 3, in routes', "    return PRICES[thing]"]

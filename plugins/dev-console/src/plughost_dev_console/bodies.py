@@ -6,6 +6,7 @@ import json
 import shlex
 from dataclasses import dataclass
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
@@ -40,17 +41,19 @@ def body_of(operation: Operation) -> Body | None:
     if operation.request is None and not operation.consumes:
         return None
     consumes = operation.consumes or (falcon.MEDIA_JSON,)
-    kind = next((each for each in _WRITTEN if each in consumes), consumes[0])
-    if operation.request is None or kind not in _WRITTEN:
+    kind = next((each for each in _WRITTEN if any(fnmatchcase(each, one) for one in consumes)), consumes[0])
+    is_json = kind == falcon.MEDIA_JSON or kind.endswith("+json")
+    if operation.request is None or not (is_json or kind in _WRITTEN):
         return Body(kind, "", f"-H 'Content-Type: {kind}' --data-binary @FILE")
     schema = _schema_of(operation)
     example = next(iter(operation.examples.values()), None)
     if example is None:
         example = _of_schema(schema)
-    if kind == falcon.MEDIA_JSON or not isinstance(example, dict):
+    if is_json or not isinstance(example, dict):
+        kind = kind if is_json else falcon.MEDIA_JSON
         compact = json.dumps(example, default=_plain, ensure_ascii=False)
         text = json.dumps(example, default=_plain, ensure_ascii=False, indent=2)
-        return Body(falcon.MEDIA_JSON, text, f"-H 'Content-Type: application/json' -d {shlex.quote(compact)}")
+        return Body(kind, text, f"-H 'Content-Type: {kind}' -d {shlex.quote(compact)}")
     fields = list(_fields(example))
     if kind == falcon.MEDIA_URLENCODED:
         text = urlencode(fields)
