@@ -8,7 +8,10 @@ import subprocess
 from shutil import which
 from typing import TYPE_CHECKING
 
+import h2.connection
+import h2.events
 import pytest
+from tests.lanes import LANES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,4 +170,23 @@ def test_an_incomplete_body_reaches_no_application(
     with served.connect() as connection:
         connection.sendall(b"POST /held HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
     assert served.client().get("/after").text == "/after"
+    assert not gate.entered.acquire(blocking=False)
+
+
+def test_a_cancelled_body_reaches_no_application(serve: Serve, gate: Gate) -> None:
+    """A body shorter than declared is incomplete, even if its client cancels it with NO_ERROR."""
+    served = serve(gate, LANES[3])
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    request = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost")]
+    for stream in range(1, 41, 2):
+        client.send_headers(stream, [*request, (":path", "/held"), ("content-length", "10")])
+        client.send_data(stream, b"abc")
+        client.reset_stream(stream, error_code=0)
+    client.send_headers(41, [*request, (":path", "/after")], end_stream=True)
+    events: list[h2.events.Event] = []
+    with served.connect(protocol="h2") as connection:
+        connection.sendall(client.data_to_send())
+        while not any(isinstance(event, h2.events.StreamEnded) for event in events):
+            events = client.receive_data(connection.recv(65536))
     assert not gate.entered.acquire(blocking=False)
