@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
 _KNOWN_NAME_BYTES: Final = 64
-_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
