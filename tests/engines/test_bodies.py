@@ -8,7 +8,10 @@ import subprocess
 from shutil import which
 from typing import TYPE_CHECKING
 
+import h2.connection
+import h2.events
 import pytest
+from tests.lanes import LANES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +35,12 @@ def test_a_chunked_body_arrives_with_its_true_length(
     assert b"TRANSFER_ENCODING" not in body
 
 
-def test_a_body_of_unknown_length_arrives(serve: Serve, lane: Lane, environ_app: WSGIApplication) -> None:
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_body_of_unknown_length_arrives(
+    serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str
+) -> None:
     """A body that is made as it is sent arrives complete; over HTTP/2 nothing announces its length."""
-    seen = serve(environ_app, lane).client().post("/", content=iter([b"ab", b"c" * 70_000, b"d"])).json()
+    seen = serve(environ_app, lane).client().request(method, "/", content=iter([b"ab", b"c" * 70_000, b"d"])).json()
     assert seen["CONTENT_LENGTH"] == "70003"
     assert len(seen["body"]) == 70_003
 
@@ -167,4 +173,23 @@ def test_an_incomplete_body_reaches_no_application(
     with served.connect() as connection:
         connection.sendall(b"POST /held HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
     assert served.client().get("/after").text == "/after"
+    assert not gate.entered.acquire(blocking=False)
+
+
+def test_a_cancelled_body_reaches_no_application(serve: Serve, gate: Gate) -> None:
+    """A body shorter than declared is incomplete, even if its client cancels it with NO_ERROR."""
+    served = serve(gate, LANES[3])
+    client = h2.connection.H2Connection()
+    client.initiate_connection()
+    request = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost")]
+    for stream in range(1, 41, 2):
+        client.send_headers(stream, [*request, (":path", "/held"), ("content-length", "10")])
+        client.send_data(stream, b"abc")
+        client.reset_stream(stream, error_code=0)
+    client.send_headers(41, [*request, (":path", "/after")], end_stream=True)
+    events: list[h2.events.Event] = []
+    with served.connect(protocol="h2") as connection:
+        connection.sendall(client.data_to_send())
+        while not any(isinstance(event, h2.events.StreamEnded) for event in events):
+            events = client.receive_data(connection.recv(65536))
     assert not gate.entered.acquire(blocking=False)

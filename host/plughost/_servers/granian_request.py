@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
 _KNOWN_NAME_BYTES: Final = 64
-_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE"})
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
@@ -176,8 +176,7 @@ class RequestBody:
     def __init__(self, requests: ListenerRequests, job: RequestJob, declared_length: int | None = None) -> None:
         self.size = 0
         self._is_http2 = job.environ["SERVER_PROTOCOL"] == "HTTP/2"
-        # Over HTTP/2 a body ends with its stream, whatever length was declared.
-        self._declared_length = None if self._is_http2 else declared_length
+        self._declared_length = declared_length
         self._requests = requests
         self._job = job
         self._environ = job.environ  # which the job gives up when it is answered, perhaps while `client` is asked for
@@ -246,8 +245,11 @@ class RequestBody:
             memory, self._file = self._file, tempfile.TemporaryFile()  # noqa: SIM115 - closed with the response
             self._file.write(memory.getvalue())
         self._file.write(part)
-        if message.get("more_body") and self.size != self._declared_length:
+        # Over HTTP/2 a body ends with its stream, whatever length was declared.
+        if message.get("more_body") and (self._is_http2 or self.size != self._declared_length):
             self.wait()
+        elif self._declared_length not in {None, self.size}:
+            self._finish(400)  # granian reports a stream that was reset with NO_ERROR as a complete body
         else:
             self._file.seek(0)
             job.body_ended = not message.get("more_body")
