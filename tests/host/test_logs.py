@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import resource
 import select
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from tests.host.plugins import Plugin, Speaker, serving
 from plughost import Operation, PluginContext, Route, RouteGroup, Store, hookimpl
 from plughost._api.events import Event, Events
 from plughost._logging import Bridge, make_logger, silent_logger
+from plughost._runtime.audit import Audit
 from plughost._runtime.request_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
@@ -326,3 +328,20 @@ def test_an_audit_file_that_cannot_be_written_is_a_warning(tmp_path: Path, file:
         assert host.host.generation is not None
         warnings = [each for each in host.host.generation.warnings if each.startswith("log.audit: ")]
     assert len(warnings) == warned
+
+
+def test_an_audit_event_is_in_the_file_as_a_whole_or_in_the_log(tmp_path: Path) -> None:
+    """A disk that gets full within an event leaves no part of it, which would spoil the next one."""
+    file, log = tmp_path / "audit.jsonl", io.StringIO()
+    audit = Audit(make_logger(LogSettings(format="json"), log), tmp_path, file)
+    audit.record("login", "ok", where="before")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 20, limits[1]))
+    try:
+        audit.record("login", "ok", where="meanwhile")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    audit.record("login", "ok", where="after")
+    assert [json.loads(line)["where"] for line in file.read_text().splitlines()] == ["before", "after"]
+    failed, event = map(json.loads, log.getvalue().splitlines())
+    assert (failed["event"], event["where"]) == ("the audit file can't be written", "meanwhile")

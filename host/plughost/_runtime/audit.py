@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -74,7 +75,7 @@ class Audit:
         try:
             descriptor = self._open(self._file)
             try:
-                os.write(descriptor, line + b"\n")
+                _append(descriptor, line + b"\n")
             finally:
                 os.close(descriptor)
         except OSError as error:  # the audited action goes on, and its event is not lost
@@ -110,6 +111,13 @@ class Audit:
                 if not path.exists():
                     write_private(path, secrets.token_bytes(32))
         return path.read_bytes()
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    """Append a line to a file as a whole: a full disk may take a part, which would also spoil the next line."""
+    if (written := os.write(descriptor, line)) < len(line):
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def audit_warnings(settings: Settings) -> Iterator[str]:
