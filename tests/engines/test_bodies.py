@@ -36,9 +36,7 @@ def test_a_chunked_body_arrives_with_its_true_length(
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-def test_a_body_of_unknown_length_arrives(
-    serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str
-) -> None:
+def test_a_body_of_unknown_length_arrives(serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str) -> None:
     """A body that is made as it is sent arrives complete; over HTTP/2 nothing announces its length."""
     seen = serve(environ_app, lane).client().request(method, "/", content=iter([b"ab", b"c" * 70_000, b"d"])).json()
     assert seen["CONTENT_LENGTH"] == "70003"
