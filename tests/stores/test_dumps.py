@@ -68,11 +68,11 @@ def test_two_backups_to_one_file_do_not_mix(
         cursor.execute("LOCK TABLE products IN ACCESS EXCLUSIVE MODE")
         writing = [pool.submit(backup, stores["catalog"], file) for _ in range(2)]
 
-        def waiting() -> int:
-            cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'products'::regclass")
-            return int(cursor.fetchone()[0])
+        def are_waiting() -> bool:
+            cursor.execute("SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'products'::regclass")
+            return cursor.rowcount == 2
 
-        wait_until(lambda: waiting() == 2)
+        wait_until(are_waiting)
         connection.rollback()
         errors = [str(each.exception()) for each in writing if each.exception() is not None]
     assert errors in ([], [f"{file} is there already: choose another name, or move it away"])
