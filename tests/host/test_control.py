@@ -202,8 +202,6 @@ def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, mo
 
     monkeypatch.setattr(restart, "_spawn", spawn)
     control = Control(tmp_path, COMMANDS)
-    restarting = restart.Restart(
-        Sockets(), control, can_restart=lambda: True, last_reload=lambda: None, stop=control.stop
-    )
+    restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, served=lambda: None, stop=control.stop)
     assert restarting()["reason"] == "the host is stopping"
     assert successors[0].wait() == -signal.SIGTERM

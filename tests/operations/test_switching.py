@@ -28,8 +28,11 @@ while Path("gate").exists():
 
 
 @plughost.hookimpl
-def register_checks(context):
-    return []
+def stopping(context):
+    first = not Path("stopping").exists()
+    Path("stopping").touch()
+    while first and Path("hold").exists():
+        threading.Event().wait(0.01)
 """
 
 
@@ -63,6 +66,24 @@ def test_a_change_during_a_restart_holds_in_the_next_process(sandbox: Sandbox) -
         (sandbox.folder / "gate").unlink()
         restarting.result()
         assert {each["name"]: each["state"] for each in host.status()["plugins"]}["greeter"] == "disabled"
+
+
+def test_a_change_that_still_drains_at_the_end_of_a_restart_holds(sandbox: Sandbox) -> None:
+    """A plugin that was disabled is gone in the next process, though the running one still waits for its end."""
+    sandbox.put(build_wheel(sandbox.wheels, "plughost-slow", "1.0", {"slow.py": _SLOW}, plugins={"slow": "slow"}))
+    with sandbox.serving() as host, ThreadPoolExecutor() as pool:
+        for name in ("gate", "hold"):
+            (sandbox.folder / name).touch()
+        restarting = pool.submit(sandbox.run, "restart")
+        wait_until((sandbox.folder / "importing").exists)
+        disabling = pool.submit(sandbox.run, "disable", "slow")
+        wait_until((sandbox.folder / "stopping").exists)
+        (sandbox.folder / "gate").unlink()
+        restarting.result()
+        (sandbox.folder / "hold").unlink()
+        disabling.result()
+        assert host.process.wait(60) == 0
+        assert {each["name"]: each["state"] for each in host.status()["plugins"]}["slow"] == "disabled"
 
 
 def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:

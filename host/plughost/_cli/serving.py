@@ -84,7 +84,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         sockets,
         control,
         can_restart=lambda: host.phase is Phase.SERVING,
-        last_reload=lambda: host.last_reload,
+        served=lambda: (host.generation.number, host.last_reload),
         stop=host.request_stop,
     )
     commands["restart"] = restart

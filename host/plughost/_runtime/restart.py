@@ -56,14 +56,17 @@ class Restart:
         control: Control,
         *,
         can_restart: Callable[[], bool],
-        last_reload: Callable[[], object],
+        served: Callable[[], object],
         stop: Callable[[], None],
     ) -> None:
-        """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does."""
+        """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does.
+
+        `served` returns a value that changes when a reload takes effect, and again when its report is made.
+        """
         self._sockets = sockets
         self._control = control
         self._can_restart = can_restart
-        self._last_reload = last_reload
+        self._served = served
         self._stop = stop
         self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
@@ -85,7 +88,7 @@ class Restart:
                 return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
-            started, last_reload = monotonic(), self._last_reload()
+            started, served = monotonic(), self._served()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
             if self._is_cancelled:  # the successor ends, even if it came to serve
@@ -93,7 +96,7 @@ class Restart:
             if result["ok"]:
                 self.done = True
                 notify(f"MAINPID={result['pid']}")
-                if self._last_reload() is not last_reload:  # the successor may have loaded what was there before
+                if self._served() != served:  # the successor may have loaded what was there before
                     with suppress(NotRunning, CommandError):
                         reload_running(self._control.data_dir)
                 self._stop()
