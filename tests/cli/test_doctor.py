@@ -113,6 +113,14 @@ def test_the_doctor_warns_of_a_certificate_as_the_start_does(line: Line) -> None
     assert {each["verdict"] for each in found} == {"advice"}
 
 
+def test_the_doctor_asks_what_was_meant(line: Line) -> None:
+    """Of a warning, what to do is a sentence of its own, also if it is a question."""
+    line.install("good")
+    line.configure("disabled = ['godo']")
+    found = json.loads(line.run("doctor", "--dev", "--json").output)
+    assert "Did you mean good?" in [each["todo"] for each in found if each["about"] == "settings"]
+
+
 @pytest.mark.parametrize("arguments", [[], ["--dev"]])
 def test_the_doctor_reports_a_key_of_another_certificate(line: Line, arguments: list[str]) -> None:
     """No start would use it, and a reload keeps the earlier certificate."""

@@ -168,7 +168,8 @@ def _check_certificate(settings: Settings, generation: Generation, *, dev: bool)
 def _advise(about: str, warning: str) -> Finding:
     """Return a warning as advice: what follows its semicolon is what to do."""
     found, _, todo = warning.partition("; ")
-    return Finding(about, "advice", found, f"{todo[:1].upper()}{todo[1:]}." if todo else "")
+    stop = "" if not todo or todo.endswith("?") else "."
+    return Finding(about, "advice", found, f"{todo[:1].upper()}{todo[1:]}{stop}")
 
 
 def _check_disk(data_dir: Path) -> Iterator[Finding]:
