@@ -92,7 +92,7 @@ class PostgreSQL(BaseDatabase):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Wait until no other host tries to exclude the others: it serves, but shows no claim meanwhile."""
+        """Exclude hosts that migrate, purge or restore: each gives up its own claim meanwhile, though it may serve."""
         with self.trial() as db:
             try:
                 db.rows("SELECT pg_advisory_lock(?)", lock_key(f"turn of {self.store}"))

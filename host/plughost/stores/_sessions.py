@@ -219,7 +219,7 @@ class BaseDatabase:
         self.label: str = f"store {store}"
 
     def turn(self) -> AbstractContextManager[object]:
-        """Wait until no other host tries to exclude the others; with one file, there is no other host."""
+        """Exclude other hosts that migrate, purge or restore; a file has one host."""
         return nullcontext()
 
     def refuse_read_only(self) -> None:
