@@ -115,23 +115,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     host.wait()
     if watcher is not None:
         watcher.stop()
-    restart.cancel()
-    if restart.done:
-        host.handed_over = True
-        reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
-    else:
-        notify("STOPPING=1")
-        if delay := host.settings.host.shutdown_delay:
-            after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
-            reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
-            host.delay_stop()
-        reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
-    answered = host.stop()
-    control.stop()
-    restart.end()
-    _silence_closed_streams(sys.stdout, sys.stderr)
-    _limit_exit(host.settings.host.hook_timeout, reporter)
-    reporter.report_end(host, answered=answered)
+    _stop(host, control, restart, reporter)
 
 
 def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Reporter) -> None:
@@ -159,6 +143,27 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         control.stop()
         predecessor.report(reason=str(error))
         reporter.fail("refused to start", str(error))
+
+
+def _stop(host: Host, control: Control, restart: Restart, reporter: Reporter) -> None:
+    """Finish the requests in flight, of a host that another process replaces or that ends."""
+    restart.cancel()
+    if restart.done:
+        host.handed_over = True
+        reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
+    else:
+        notify("STOPPING=1")
+        if delay := host.settings.host.shutdown_delay:
+            after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
+            reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
+            host.delay_stop()
+        reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
+    answered = host.stop()
+    control.stop()
+    restart.end()
+    _silence_closed_streams(sys.stdout, sys.stderr)
+    _limit_exit(host.settings.host.hook_timeout, reporter)
+    reporter.report_end(host, answered=answered)
 
 
 @click.command()
