@@ -179,8 +179,9 @@ def test_a_backup_is_one_private_file_and_overwrites_none(
     opening(sqlite_config, products)
     backup(prepared(sqlite_config, products), tmp_path / "copy")
     assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o600
-    with pytest.raises(SetupError, match="is there already"):
-        backup(prepared(sqlite_config, products), tmp_path / "copy")
+    for there in (tmp_path / "copy", Path()):  # such as an empty variable of a script
+        with pytest.raises(SetupError, match="is there already"):
+            backup(prepared(sqlite_config, products), there)
 
 
 def test_the_files_of_a_store_are_private(
