@@ -51,7 +51,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
     database = store.database
     if not database.exists():
         raise SetupError(f"the store {store.name} has nothing to back up yet: {database.config.place} is not there")
-    unfinished = temporary_name(file)  # of its own: another backup may write to the same place
+    unfinished = temporary_name(file.absolute())  # of its own: another backup may write to the same place
     try:
         _refuse_existing(file)
         remove_leftovers(file)

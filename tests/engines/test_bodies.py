@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import subprocess
 from shutil import which
@@ -48,6 +49,25 @@ def test_bodies_of_any_size_arrive_whole(serve: Serve, lane: Lane, counting_app:
     """Bodies in memory and bodies spooled to a file are read as they were sent."""
     client = serve(counting_app, lane, body_limit=4_000_000).client()
     assert client.post("/", content=b"x" * size).text == f"{size} of {size}"
+
+
+@pytest.mark.parametrize("announced", [True, False], ids=["announced", "unannounced"])
+def test_a_body_that_a_full_disk_refuses_is_503(
+    serve: Serve, lane: Lane, counting_app: WSGIApplication, caplog: pytest.LogCaptureFixture, announced: bool
+) -> None:
+    """The client is told to try again, and the log has the reason, without a traceback."""
+    served = serve(counting_app, lane, body_limit=4_000_000)
+    body = b"x" * 3_000_000
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        answer = served.client().post("/", content=body if announced else iter([body[:5], body[5:]]))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (answer.status_code, "Retry-After" in answer.headers) == (503, True)
+    assert [line.message for line in caplog.records] == ["a request body can't be stored: [Errno 27] File too large"]
+    assert not caplog.records[0].exc_info
+    assert served.client().post("/", content=body).text == "3000000 of 3000000"
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "unannounced"])

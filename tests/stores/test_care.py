@@ -180,8 +180,9 @@ def test_a_backup_is_one_private_file_and_overwrites_none(
     opening(sqlite_config, products)
     backup(prepared(sqlite_config, products), tmp_path / name)
     assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
-    with pytest.raises(SetupError, match="is there already"):
-        backup(prepared(sqlite_config, products), tmp_path / name)
+    for there in (tmp_path / name, Path()):  # the latter as of an empty variable of a script
+        with pytest.raises(SetupError, match="is there already"):
+            backup(prepared(sqlite_config, products), there)
 
 
 def test_the_files_of_a_store_are_private(

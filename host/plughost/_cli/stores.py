@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from plughost.stores import OpenStore
 
 _UNWRAPPED_WIDTH: Final = 4096
+_NOT_CREATED: Final = "not created yet"
 
 
 @click.group("stores", cls=Group, invoke_without_command=True)
@@ -97,24 +98,26 @@ def check_command(settings: Settings, names: tuple[str, ...]) -> None:
     """
     stores = _prepare_stores(settings)
     with spinner("Checking every page and row"):
-        problems = {name: _check_store(_find_store(stores, name)) for name in names or sorted(stores)}
-    for name, problem in problems.items():
-        say(f"{name}: {problem or 'in order'}")
-    if any(problems.values()) or (stores.failures and not names):
+        found = {name: _check_store(_find_store(stores, name)) for name in names or sorted(stores)}
+    for name, (_, state) in found.items():
+        say(f"{name}: {state}")
+    if not all(good for good, _ in found.values()) or (stores.failures and not names):
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _check_store(store: OpenStore[Any]) -> str | None:
-    """Check all data of a store. Return what is wrong, or None if it is in order or not made yet."""
+def _check_store(store: OpenStore[Any]) -> tuple[bool, str]:
+    """Check all data of a store. Return whether nothing is wrong, and its state."""
     try:
         store.database.check()
     except StoreError as error:
-        return str(error)
+        return False, str(error)
     found = statistics(store)
     missing = sorted(set(store.declared.tables) - set(found.rows))
-    if found.trouble is None and found.schema and missing:
-        return f"the store {store.name} lacks its tables {', '.join(missing)}"
-    return found.trouble
+    if found.trouble is not None:
+        return False, found.trouble
+    if found.schema and missing:
+        return False, f"the store {store.name} lacks its tables {', '.join(missing)}"
+    return True, "in order" if found.schema else _NOT_CREATED
 
 
 @stores_command.command("restore")
@@ -187,7 +190,7 @@ def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
 def _schema(found: Statistics) -> str:
     if found.schema == found.latest:
         return str(found.schema)
-    return f"{found.schema} of {found.latest}" if found.schema else "not created yet"
+    return f"{found.schema} of {found.latest}" if found.schema else _NOT_CREATED
 
 
 def _prepare_stores(settings: Settings) -> Stores:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from asyncio import CancelledError
+from contextlib import suppress
 from io import BytesIO
 from time import perf_counter
 from typing import IO, TYPE_CHECKING, Any, Final
@@ -224,7 +225,11 @@ class RequestBody:
             self._append(future.result())
         except CancelledError:  # by `_cancel`
             self._finish(self._cancel_status)
-        except BaseException:  # such as a full disk: an error raised here would be lost
+        except OSError as error:  # the disk is full, for a body that is too large for memory
+            _LOGGER.error("a request body can't be stored: %s", str(error))
+            self._finish(503)
+            self._requests.discard_body(self._job)
+        except BaseException:  # an error raised here would be lost
             _LOGGER.exception("a body was not received")
             self._finish(500)
 
@@ -257,7 +262,8 @@ class RequestBody:
             requests.answer(job, self._file)
 
     def _finish(self, status: int) -> None:
-        self._file.close()
+        with suppress(OSError):  # on a full disk: closing the file writes, too
+            self._file.close()
         self._requests.send_error(self._job.proto, self._job.environ, status)
 
 

@@ -5,9 +5,11 @@ What RFC 9112 lets or makes a server refuse is refused, and connections stay ope
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -23,6 +25,7 @@ from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_err
 from plughost._waiting import Pause
 from plughost.http._response import check_name, status_code
 
+_LOGGER: Final = logging.getLogger("plughost._servers")
 _LINES_LIMIT: Final = 8192  # bytes of a chunk's line, or of all trailer fields
 _TEXT: Final = r"[\t -~\x80-\xff]*"
 
@@ -134,7 +137,15 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         if self.body_rcv is None and not _BEGIN.match(self.header_plus + data):
             self.refuse(400)  # waitress would drop any white space
             return len(data)
-        consumed: int = super().received(data)
+        try:
+            consumed: int = super().received(data)
+        except OSError as error:  # the disk is full, for a body that is too large for memory
+            _LOGGER.error("a request body can't be stored: %s", str(error))
+            with suppress(OSError):  # closing the file writes, too
+                self.body_rcv.getbuf().close()
+            self.body_rcv = None
+            self.refuse(503)
+            return len(data)
         if not self.headers_finished and not self.completed and _BARE_LINE_END.search(self.header_plus):
             self.refuse(400)
         body = self.body_rcv

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -86,6 +87,21 @@ def test_rotation_reports_a_damaged_file(make_context: MakeContext) -> None:
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: the signing keys ")
     assert Path(context.data_dir / KEY_FILE).read_text() == "damaged"
+
+
+def test_rotation_on_a_full_disk_names_the_place(make_context: MakeContext) -> None:
+    """The message has the folder and the reason, and the old key goes on."""
+    context = make_context()
+    ring = KeyRing(context.data_dir, algorithm="EdDSA", lifetime=900)
+    old = ring.signing_key().kid
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        result = CliRunner().invoke(rotate_key_command, obj=context)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.stderr == f"Error: the signing keys in {context.data_dir} can't be written: File too large\n"
+    assert (result.exit_code, ring.signing_key().kid) == (1, old)
 
 
 def _read_until(terminal: int, end: bytes) -> bytes:

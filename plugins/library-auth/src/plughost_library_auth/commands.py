@@ -37,7 +37,10 @@ def rotate_key_command(context: PluginContext[Settings]) -> None:
     try:
         keys = KeyRing(context.data_dir, algorithm=settings.algorithm, lifetime=settings.token_lifetime)
         new = keys.rotate()
-    except (OSError, KeyFileError) as error:
+    except OSError as error:
+        message = f"the signing keys in {context.data_dir} can't be written: {error.strerror}"
+        raise click.ClickException(message) from None
+    except KeyFileError as error:
         raise click.ClickException(str(error)) from None
     context.audit("key rotation", "ok", key=new.kid)
     click.echo(f"{new.kid} ({new.algorithm}) signs from now on.")
