@@ -108,6 +108,17 @@ def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> N
     assert sandbox.files() == before
 
 
+def write_project(folder: Path, wheel: Path) -> None:
+    """Write the source of a distribution, which is built by copying its wheel."""
+    folder.mkdir(parents=True)
+    backend = '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n'
+    (folder / "pyproject.toml").write_text(backend)
+    (folder / "b.py").write_text(
+        "import shutil\n\ndef build_wheel(folder, *_):\n"
+        f"    shutil.copy({str(wheel)!r}, folder)\n    return {wheel.name!r}\n"
+    )
+
+
 def test_a_file_of_another_distribution_is_not_overwritten(sandbox: Sandbox) -> None:
     """Both a wheel and a source are refused before: pip would overwrite it, and remove it with either distribution."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"common/words.py": "WORD = 1"}))
@@ -118,13 +129,7 @@ def test_a_file_of_another_distribution_is_not_overwritten(sandbox: Sandbox) -> 
     assert "common/words.py" in output
     assert "plughost-greeter" in output
     source = sandbox.folder / "source"
-    source.mkdir()
-    (source / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n')
-    wheel = sandbox.wheels / "plughost_other-1.0-py3-none-any.whl"
-    (source / "b.py").write_text(
-        "import shutil\n\ndef build_wheel(folder, *_):\n"
-        f"    shutil.copy({str(wheel)!r}, folder)\n    return {wheel.name!r}\n"
-    )
+    write_project(source, sandbox.wheels / "plughost_other-1.0-py3-none-any.whl")
     assert "would overwrite" in sandbox.run("install", source, "--yes", code=1)
     assert sandbox.files() == before
 
@@ -191,8 +196,6 @@ class AskingForPassword(SimpleHTTPRequestHandler):
         self.send_header("WWW-Authenticate", "Basic")
         self.end_headers()
 
-    do_HEAD = do_GET
-
     def log_message(self, *_: object) -> None:
         """Say nothing."""
 
@@ -202,12 +205,7 @@ def test_a_folder_of_a_private_repository_or_archive_is_installed(sandbox: Sandb
     """The URL's password and the folder in its fragment hold for each call of pip."""
     repository = sandbox.folder / "repository"
     project = repository / "plugins" / "greeter"
-    project.mkdir(parents=True)
-    wheel = speaker_wheel(project, "greeter", "1.0", "hello")
-    (project / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n')
-    (project / "b.py").write_text(
-        f"import shutil\n\ndef build_wheel(folder, *_):\n    return shutil.copy({wheel.name!r}, folder) and {wheel.name!r}\n"
-    )
+    write_project(project, speaker_wheel(sandbox.folder, "greeter", "1.0", "hello"))
     make_archive(str(repository), "zip", sandbox.folder, "repository/plugins")
     author = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
     for each in (["init", "-qb", "main"], ["add", "."], [*author, "commit", "-qm", "a"], ["update-server-info"]):
