@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from shutil import make_archive
 from tempfile import TemporaryDirectory
+from threading import Thread
 
 import pytest
 from tests.waiting import wait_until
@@ -16,7 +21,7 @@ from tests.waiting import wait_until
 from plughost import CommandError
 from plughost_packages.names import to_requirement
 
-from .environments import Sandbox, Supplies
+from .environments import PATIENCE, Sandbox, Supplies
 from .wheels import broken_wheel, build_wheel, speaker_wheel, store_wheel
 
 
@@ -103,6 +108,17 @@ def test_an_installation_that_fails_midway_leaves_nothing(sandbox: Sandbox) -> N
     assert sandbox.files() == before
 
 
+def write_project(folder: Path, wheel: Path) -> None:
+    """Write the source of a distribution, which is built by copying its wheel."""
+    folder.mkdir(parents=True)
+    backend = '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n'
+    (folder / "pyproject.toml").write_text(backend)
+    (folder / "b.py").write_text(
+        "import shutil\n\ndef build_wheel(folder, *_):\n"
+        f"    shutil.copy({str(wheel)!r}, folder)\n    return {wheel.name!r}\n"
+    )
+
+
 def test_a_file_of_another_distribution_is_not_overwritten(sandbox: Sandbox) -> None:
     """Both a wheel and a source are refused before: pip would overwrite it, and remove it with either distribution."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"common/words.py": "WORD = 1"}))
@@ -113,15 +129,20 @@ def test_a_file_of_another_distribution_is_not_overwritten(sandbox: Sandbox) -> 
     assert "common/words.py" in output
     assert "plughost-greeter" in output
     source = sandbox.folder / "source"
-    source.mkdir()
-    (source / "pyproject.toml").write_text('[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n')
-    wheel = sandbox.wheels / "plughost_other-1.0-py3-none-any.whl"
-    (source / "b.py").write_text(
-        "import shutil\n\ndef build_wheel(folder, *_):\n"
-        f"    shutil.copy({str(wheel)!r}, folder)\n    return {wheel.name!r}\n"
-    )
+    write_project(source, sandbox.wheels / "plughost_other-1.0-py3-none-any.whl")
     assert "would overwrite" in sandbox.run("install", source, "--yes", code=1)
     assert sandbox.files() == before
+
+
+def test_a_file_that_is_only_listed_is_nobodys(sandbox: Sandbox) -> None:
+    """Distributions of setup.py list the files of their sources, such as tests, which are not installed."""
+    info = sandbox.site / "legacy.egg-info"
+    info.mkdir()
+    (info / "PKG-INFO").write_text("Metadata-Version: 1.1\nName: legacy\nVersion: 1.0\n")
+    (info / "SOURCES.txt").write_text("setup.py\ntests/__init__.py\n")
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"tests/__init__.py": ""})
+    sandbox.run("install", "greeter")
+    assert "tests/__init__.py" in sandbox.files()
 
 
 def test_a_file_that_several_distributions_have_stays_with_the_last(sandbox: Sandbox) -> None:
@@ -149,6 +170,54 @@ def test_a_file_can_move_to_another_distribution(sandbox: Sandbox) -> None:
     sandbox.run("install", "--upgrade", "greeter")
     assert sandbox.files()["common/words.py"] == b"WORD = 2"
     assert "new" in sandbox.files()["speaking_greeter/__init__.py"].decode()
+
+
+def test_a_file_stays_when_one_upgrade_takes_it_from_others(sandbox: Sandbox) -> None:
+    """Three had it, and one keeps it: pip removes the others' old versions after it has installed that one."""
+    shared = {"common/__init__.py": ""}
+    names = ("greeter", "other", "zither")
+    sandbox.put(*(speaker_wheel(sandbox.wheels, each, "1.0", "old", files=shared) for each in names))
+    for each in names:
+        speaker_wheel(sandbox.wheels, each, "2.0", "new", files=shared if each == "zither" else {})
+    sandbox.run("install", "--upgrade", *names)
+    assert sandbox.versions().items() >= {f"plughost_{each}": "2.0" for each in names}.items()
+    assert "common/__init__.py" in sandbox.files()
+
+
+class AskingForPassword(SimpleHTTPRequestHandler):
+    """Serves files to the user `me` with the password `secret`."""
+
+    def do_GET(self) -> None:
+        """Send a file, or ask for the password."""
+        if self.headers.get("Authorization") == f"Basic {b64encode(b'me:secret').decode()}":
+            super().do_GET()
+            return
+        self.send_response(401)
+        self.send_header("WWW-Authenticate", "Basic")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.mark.parametrize("place", ["git+{}/repository/.git", "git+{}/repository/.git@main", "{}/repository.zip"])
+def test_a_folder_of_a_private_repository_or_archive_is_installed(sandbox: Sandbox, place: str) -> None:
+    """The URL's password and the folder in its fragment hold for each call of pip."""
+    repository = sandbox.folder / "repository"
+    project = repository / "plugins" / "greeter"
+    write_project(project, speaker_wheel(sandbox.folder, "greeter", "1.0", "hello"))
+    make_archive(str(repository), "zip", sandbox.folder, "repository/plugins")
+    author = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
+    for each in (["init", "-qb", "main"], ["add", "."], [*author, "commit", "-qm", "a"], ["update-server-info"]):
+        subprocess.run(["git", *each], cwd=repository, check=True, timeout=PATIENCE)
+    handler = partial(AskingForPassword, directory=str(sandbox.folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = place.format(f"http://me:secret@127.0.0.1:{server.server_port}")
+        output = sandbox.run("install", f"{url}#subdirectory=plugins/greeter", "--yes", GIT_TERMINAL_PROMPT="0")
+        server.shutdown()
+    assert sandbox.versions()["plughost_greeter"] == "1.0"
+    assert "secret" not in output
 
 
 @contextmanager

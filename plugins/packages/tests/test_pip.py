@@ -45,6 +45,19 @@ def test_the_password_of_an_index_is_no_argument(monkeypatch: pytest.MonkeyPatch
     assert "sesame" not in " ".join(arguments)
 
 
+def test_a_fault_in_pip_is_named() -> None:
+    """Its traceback tells the reason, which pip's error line does not."""
+    with pytest.raises(pip.PipError, match="IsADirectoryError"):
+        pip.run(["freeze", "--requirement", "/"], lambda _: None)
+
+
+def test_a_quiet_pip_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `quiet` in pip's own configuration doesn't hide the rest of it."""
+    monkeypatch.setenv("PIP_QUIET", "1")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://index.invalid/simple")
+    assert pip.configures("index-url")
+
+
 def test_a_file_that_an_index_announced_with_another_hash_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import os
 import sysconfig
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,18 +46,22 @@ def refuse_overwriting(
         for key in installed.keys() - wheels.keys()
         for path, digest in installed_files(installed[key])
     }
-    replaced = {path: key for key in installed.keys() & wheels.keys() for path, _ in installed_files(installed[key])}
+    replaced = defaultdict[Path, set[str]](set)
+    for key in installed.keys() & wheels.keys():
+        for path, _ in installed_files(installed[key]):
+            replaced[path].add(key)
     moved = set()
     for key, wheel in wheels.items():
         for path, digest in _files_to_install(wheel):
             owner, same = owners.setdefault(path, (key, digest))
-            if owner != key and not (digest and digest == same):
+            # The SOURCES.txt of an `.egg-info` names files that were never installed.
+            is_there = owner in wheels or path.exists()
+            if owner != key and is_there and not (digest and digest == same):
                 raise CommandError(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
                     f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
                 )
-            if replaced.get(path, key) != key:
-                moved.add(replaced[path])
+            moved |= replaced.get(path, set()) - {key}
     return moved
 
 

@@ -31,7 +31,12 @@ OLDEST: Final = "22.3"
 _LAST_LINES: Final = 12
 _NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
 _UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
-_QUIET_VARIABLES: Final = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
+_VARIABLES: Final = {
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+    "PIP_NO_INPUT": "1",
+    "PIP_PROGRESS_BAR": "off",
+    "PIP_QUIET": "0",  # else `pip config list` prints nothing
+}
 
 
 class PipError(CommandError):
@@ -85,7 +90,7 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
     allowed = None if places is None else [*places]
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
         [*command[:2], str(careful_pip.__file__)],
-        env={**os.environ, **_QUIET_VARIABLES},
+        env={**os.environ, **_VARIABLES},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -110,7 +115,7 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
 
 
 def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
-    errors = [line for line in lines if line.startswith("ERROR: ")]
+    errors = [line for line in lines if line.startswith("ERROR: ") and line != "ERROR: Exception:"]
     foreign_url = next((line for line in errors if careful_pip.TOLD in line), None)
     if foreign_url is not None:
         return CommandError(foreign_url.removeprefix("ERROR: "))

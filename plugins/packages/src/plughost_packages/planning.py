@@ -87,6 +87,7 @@ class _Item:
 
     Attributes:
         url: Its URL, with the credentials that the operator gave.
+        fragment: The fragment of its URL: the folder in the file or repository, if it is not the top.
         requirement: The requirement that makes pip install exactly this.
         is_file: Whether it is a file, not a folder or a repository.
         is_asked: Whether the operator asked for it, not another distribution.
@@ -96,6 +97,7 @@ class _Item:
     name: str
     version: str
     url: str
+    fragment: str
     requirement: str
     is_file: bool
     is_asked: bool
@@ -112,15 +114,18 @@ class _Item:
 
 
 def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
-    """Read an item of the report. `given` has the URLs that the operator gave, by URL without credentials."""
+    """Read an item of the report. `given` has the hosts that the operator gave, with credentials, by bare URL."""
     name, version, source = report["metadata"]["name"], report["metadata"]["version"], report["download_info"]
-    url = given.get(source["url"], source["url"])
+    parts = urlsplit(source["url"])
+    url = urlunsplit(parts._replace(netloc=given.get(_bare(source["url"]), parts.netloc)))
     requirement = f"{name}=={version}"
+    fragment = f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
     if report.get("is_direct"):
         if not report.get("requested"):  # in case `careful_pip` missed it
             raise CommandError(f"{TOLD}{name} from {without_credentials(url)}.")
         vcs = source.get("vcs_info")
         requirement = f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"
+        requirement += fragment
     is_asked = bool(report.get("requested"))
     is_file = "archive_info" in source
     announced = source.get("archive_info", {}).get("hashes", {}).get("sha256")
@@ -128,6 +133,7 @@ def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
         name=name,
         version=version,
         url=url,
+        fragment=fragment,
         requirement=requirement,
         is_file=is_file,
         is_asked=is_asked,
@@ -162,15 +168,17 @@ def plan_install(
     wheels = wheels_of(context)
     where = [*_WHEELS_ONLY, *where]
     wanted = [*(["--upgrade"] if upgrade else []), *requirements]
-    given = {without_credentials(each): each for each in map(place_of, requirements)}
+    urls = [place_of(each) for each in requirements]
+    given = {_bare(each): urlsplit(each).netloc for each in urls}
+    named = [without_credentials(each) for each in urls]
     try:
-        report = pip.report([*where, *wanted], tell, given)
+        report = pip.report([*where, *wanted], tell, named)
     except pip.PipError as error:
         if not any(wheels.glob("*.whl")):
             raise _with_advice(error, where) from None
         where += ["--find-links", str(wheels)]
         try:
-            report = pip.report([*where, *wanted], tell, given)
+            report = pip.report([*where, *wanted], tell, named)
         except pip.PipError:
             raise _with_advice(error, where) from None
     items = [_read_item(each, given) for each in report]
@@ -205,6 +213,14 @@ def without_credentials(url: str) -> str:
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
+def _bare(url: str) -> str:
+    """Return a URL as pip reports it, without credentials: what names a revision or a folder is left out."""
+    parts = urlsplit(without_credentials(url))
+    vcs, _, scheme = parts.scheme.rpartition("+")
+    path = parts.path.rsplit("@", 1)[0] if vcs else parts.path
+    return urlunsplit(parts._replace(scheme=scheme, path=path, fragment=""))
+
+
 def _make_plan(
     context: PluginContext[Settings], items: Sequence[_Item], where: Sequence[str], folder: Path, tell: pip.Tell
 ) -> Plan:
@@ -235,7 +251,7 @@ def _make_plan(
                 verify_wheel(path)
                 wheels.append(str(path))
             else:
-                builds.append(str(path))
+                builds.append(f"{path.as_uri()}{item.fragment}")
             change = replace(change, file=path.name, sha256=digest.removeprefix("sha256:"))
             pins.append(f"{item.requirement} --hash={digest}")
         else:
