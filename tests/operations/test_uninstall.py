@@ -220,7 +220,8 @@ def test_an_editable_install_is_uninstalled(sandbox: Sandbox, tmp_path: Path) ->
 def test_a_malformed_distribution_prevents_no_change(sandbox: Sandbox, wheelhouse: Path, command: str) -> None:
     """Despite a line without = in entry_points.txt or a garbage RECORD, the change is made."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
-    for name, file, content in (("a", "entry_points.txt", b"[x]\nno target\n"), ("b", "RECORD", b"\xff\x00,,\n")):
+    damage = [("a", "entry_points.txt", b"[x]\nno target\n"), ("b", "RECORD", b"\xff\x00,,\n")]
+    for name, file, content in (*damage, ("c", "RECORD", b"x" * 200_000 + b",,\n")):
         info = sandbox.site / f"{name}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

@@ -66,8 +66,11 @@ def refuse_overwriting(
 
 
 def _recorded(distribution: InstalledDistribution) -> list[tuple[str, str]]:
-    lines = (distribution.read_text("RECORD") or "").splitlines()
-    return [(row[0], row[1]) for row in csv.reader(lines) if len(row) > 1]
+    try:
+        rows = list(csv.reader((distribution.read_text("RECORD") or "").splitlines()))
+    except csv.Error:  # a damaged RECORD must not hinder the installation of others
+        return []
+    return [(row[0], row[1]) for row in rows if len(row) > 1]
 
 
 def _join(root: Path, name: str) -> Path:
