@@ -46,6 +46,12 @@ def test_an_unknown_site_writes_nothing() -> None:
     assert Path("api.yaml").read_text() == "mine"
 
 
+def test_a_full_disk_is_reported_with_the_file() -> None:
+    """The error has the file and the reason, in one line."""
+    result = CliRunner().invoke(main, ["openapi", "--dev", "/dev/full"])
+    assert (result.exit_code, result.stderr) == (1, "Error: /dev/full can't be written: No space left on device\n")
+
+
 def test_a_page_without_a_description_is_refused() -> None:
     """Contradictory settings are reported."""
     with pytest.raises(ValueError, match="needs the description"):

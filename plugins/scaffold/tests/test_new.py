@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,19 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert answer.exit_code == 1
     assert "already exists" in answer.output
     assert (tmp_path / "plughost-twice" / "README.md").read_text() == "mine"
+
+
+def test_a_full_disk_is_reported_with_the_folder(tmp_path: Path) -> None:
+    """The message doesn't say that nothing was written: some files are there."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        answer = new(tmp_path, "large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert answer.exit_code == 1
+    assert "Not all files could be written to " in answer.output
+    assert "plughost-large: File too large." in answer.output.replace("\n", "")
 
 
 @pytest.mark.parametrize("name", ["Notes", "my_notes", "serve", "scaffold", "x" * 31, "-", "1st"])

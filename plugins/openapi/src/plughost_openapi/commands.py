@@ -42,4 +42,11 @@ def openapi_command(
         raise click.ClickException(f"nothing is mounted on a site {site}; there are: {there}")
     servers = Addresses(view, context.plugin, context.settings.servers).of(site)
     chosen = as_format or ("json" if file.name.endswith(".json") else "yaml")
-    file.write(render(describe(view, site, servers, context.settings.about), chosen))
+    text = render(describe(view, site, servers, context.settings.about), chosen)
+    try:
+        file.write(text)
+        file.flush()
+    except BrokenPipeError:  # its reader has read enough
+        raise
+    except OSError as error:
+        raise click.ClickException(f"{file.name} can't be written: {error.strerror}") from error

@@ -86,8 +86,10 @@ def _write_file(ctx: click.Context, file: Path) -> None:
 def _write(files: list[tuple[str, str]], folder: Path) -> None:
     try:
         write(files, folder)
-    except OSError as error:
+    except FileExistsError as error:
         raise click.ClickException(f"Nothing was written: {error}.") from error
+    except OSError as error:
+        raise click.ClickException(f"Not all files could be written to {folder}: {error.strerror}.") from error
 
 
 def _check_name(ctx: click.Context, name: str) -> None:
