@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import subprocess
 from shutil import which
@@ -14,6 +15,7 @@ import pytest
 from tests.lanes import LANES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from wsgiref.types import WSGIApplication
 
@@ -36,9 +38,7 @@ def test_a_chunked_body_arrives_with_its_true_length(
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
-def test_a_body_of_unknown_length_arrives(
-    serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str
-) -> None:
+def test_a_body_of_unknown_length_arrives(serve: Serve, lane: Lane, environ_app: WSGIApplication, method: str) -> None:
     """A body that is made as it is sent arrives complete; over HTTP/2 nothing announces its length."""
     seen = serve(environ_app, lane).client().request(method, "/", content=iter([b"ab", b"c" * 70_000, b"d"])).json()
     assert seen["CONTENT_LENGTH"] == "70003"
@@ -50,6 +50,26 @@ def test_bodies_of_any_size_arrive_whole(serve: Serve, lane: Lane, counting_app:
     """Bodies in memory and bodies spooled to a file are read as they were sent."""
     client = serve(counting_app, lane, body_limit=4_000_000).client()
     assert client.post("/", content=b"x" * size).text == f"{size} of {size}"
+
+
+@pytest.fixture
+def full_disk() -> Iterator[int]:
+    """Return the bytes that a file has room for."""
+    room = 600_000
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    yield room
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_body_that_the_disk_has_no_room_for_is_answered(
+    serve: Serve, lane: Lane, counting_app: WSGIApplication, full_disk: int
+) -> None:
+    """It is an error of the server, and others are served; here its last byte, which was buffered, finds no room."""
+    client = serve(counting_app, lane, body_limit=4_000_000).client()
+    answer = client.post("/", content=iter([b"x" * full_disk, b"x"]))
+    assert (answer.status_code, answer.json()["title"]) == (500, "Internal Server Error")
+    assert client.post("/", content=b"abc").text == "3 of 3"
 
 
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "unannounced"])

@@ -5,6 +5,7 @@ So a slow body holds no thread. Once a request is complete, the dispatcher runs 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import tempfile
@@ -238,7 +239,7 @@ class RequestBody:
         self.size += len(part)
         self._last_received = time.monotonic()
         if self.size > requests.options.body_limit:
-            self._file.close()
+            self._drop_file()
             requests.refuse_body(job, self.size)
             return
         if self.size > MEMORY_LIMIT and isinstance(self._file, BytesIO):
@@ -256,8 +257,12 @@ class RequestBody:
             job.environ["CONTENT_LENGTH"] = str(self.size)
             requests.answer(job, self._file)
 
+    def _drop_file(self) -> None:
+        with contextlib.suppress(OSError):  # on a full disk, for it still writes what it has buffered
+            self._file.close()
+
     def _finish(self, status: int) -> None:
-        self._file.close()
+        self._drop_file()
         self._requests.send_error(self._job.proto, self._job.environ, status)
 
 

@@ -5,6 +5,8 @@ What RFC 9112 lets or makes a server refuse is refused, and connections stay ope
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -34,6 +36,8 @@ _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
 # Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
 _NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
+
+_LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
@@ -134,7 +138,15 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         if self.body_rcv is None and not _BEGIN.match(self.header_plus + data):
             self.refuse(400)  # waitress would drop any white space
             return len(data)
-        consumed: int = super().received(data)
+        try:
+            consumed: int = super().received(data)
+        except OSError:  # such as a full disk, for which a file fails to close, too
+            _LOGGER.exception("a body was not received")
+            with contextlib.suppress(OSError):
+                self.body_rcv.getbuf().close()
+            self.body_rcv = None
+            self.refuse(500)
+            return len(data)
         if not self.headers_finished and not self.completed and _BARE_LINE_END.search(self.header_plus):
             self.refuse(400)
         body = self.body_rcv
