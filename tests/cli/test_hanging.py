@@ -48,17 +48,6 @@ def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
     assert code == 1
 
 
-def test_a_plugin_cannot_keep_the_process_of_a_refused_start(line: Line) -> None:
-    """A service manager would wait for it for ever, and start no other."""
-    line.configure("hook_timeout = 0.5\nrequired = ['missing']")
-    pool = "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1, 'left').submit(Event().wait)"
-    line.install("stuck", HANGING.format(hook="started") + pool)
-    process = line.start("serve")
-    _, errors = process.communicate(timeout=60)
-    assert [event["event"] for event in events(errors)][-2:] == ["refused to start", "cut off"]
-    assert process.returncode == 1
-
-
 def test_a_hook_that_hangs_is_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:
     """The reload is done, and names the plugin that doesn't finish its start; the exit code is 1."""
     line.configure("hook_timeout = 0.5")

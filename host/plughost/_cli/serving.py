@@ -92,11 +92,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
     watcher = Watcher(host, reporter.report_reload) if watch else None
-    try:
-        _start(host, control, predecessor, reporter)
-    except SystemExit:  # it does not serve, and plugins were imported
-        _limit_exit(host.settings.host.hook_timeout, reporter)
-        raise
+    _start(host, control, predecessor, reporter)
     sockets.take_ownership()
     for unused in sockets.unused():
         logger.warning(
