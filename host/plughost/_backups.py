@@ -106,16 +106,21 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         try:
             with closing(_sqlite_files.connect(file, 30, mode="ro")) as source:
                 schema = _verify(store, source, file)
-                try:
-                    target = database.connect()
-                except Damaged:
-                    _replace_database(database.path, file)
-                else:
-                    with closing(target):
-                        _overwrite(target, source)
+                _replace_data(database, source, file)
         except (sqlite3.Error, OSError) as error:
             raise _as_store_error(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
+
+
+def _replace_data(database: SQLite, source: sqlite3.Connection, file: Path) -> None:
+    """Replace all data of a database by those of a backup, which is open as `source`; a damaged file as a whole."""
+    try:
+        target = database.connect()
+    except Damaged:
+        _replace_database(database.path, file)
+        return
+    with closing(target):
+        _overwrite(target, source)
 
 
 def _overwrite(target: sqlite3.Connection, source: sqlite3.Connection) -> None:

@@ -140,4 +140,5 @@ def _encoded_tag(tag: str, encoding: Encoding) -> str:
 
 
 def zstd() -> Any:
+    """Return the module for Zstandard; `LibraryError` if it can't be used."""
     return import_optional(ZSTD, extra="compression")

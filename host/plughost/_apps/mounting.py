@@ -104,6 +104,7 @@ def mount(
 
 
 def common_fields(vary: Iterable[str] = ()) -> dict[str, str]:
+    """Return the header fields that all responses have, with the fields that they vary by."""
     fields = {"x-content-type-options": "nosniff"}
     names = ", ".join(dict.fromkeys(vary))
     return fields | {"vary": names} if names else fields

@@ -205,6 +205,7 @@ def _chown_safely(descriptor: int, owner: os.stat_result) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Write a value as JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 
@@ -318,4 +319,5 @@ def format_duration(seconds: float) -> str:
 
 
 def state_text(state: str) -> Text:
+    """Return a plugin's state in its colour."""
     return Text(state, style=_STATE_STYLES[state])

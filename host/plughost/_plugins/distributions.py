@@ -272,6 +272,7 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
 
 
 def editable_root(distribution: InstalledDistribution) -> str | None:
+    """Return the project folder of an editable install, or None."""
     url = (distribution.direct_url or {}).get("url", "") if distribution.is_editable else ""
     return unquote(urlsplit(url).path).rstrip("/") or None
 

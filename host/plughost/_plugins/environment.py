@@ -64,6 +64,7 @@ class InstalledPlugin:
 
 
 def name_problem(name: str) -> str | None:
+    """Return why a plugin can't have a name, or None."""
     if not _plugin_name(name):
         return f"the entry point's name {name!r} must be lower-case words joined by hyphens"
     if name in RESERVED:

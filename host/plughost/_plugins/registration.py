@@ -202,6 +202,7 @@ def set_contexts(
 
 
 def declare_stores(registry: Registry) -> None:
+    """Collect the stores that plugins declare."""
     _collect(registry, "register_stores", "stores", Store)
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 
 class State(enum.StrEnum):
+    """The state of a plugin."""
+
     ACTIVE = "active"
     DISABLED = "disabled"
     FAILED = "failed"

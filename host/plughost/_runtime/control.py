@@ -176,6 +176,7 @@ def data_dir_problem(data_dir: Path) -> str | None:
 
 
 def user_name(uid: int) -> str:
+    """Return the name of a system user; the number if it has no name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:  # it has no name, as in a container

@@ -121,6 +121,7 @@ class Generation:
 
 
 def empty_generation(settings: Settings) -> Generation:
+    """Return the generation of a host that has not started: without plugins."""
     return Generation(
         number=0,
         settings=settings,
@@ -181,6 +182,7 @@ def report_swapped(
     cut_off: Iterable[str],
     restart_needed: Iterable[str],
 ) -> ReloadReport:
+    """Return the report of a reload that swapped in a generation."""
     after, active, leaving = following.registry, following.registry.active(), running.registry.active()
     active_before = {record.name for record in leaving}
     return ReloadReport(
@@ -210,6 +212,7 @@ def report_unchanged(
     refused: Iterable[PluginRecord] = (),
     restart_needed: Iterable[str] = (),
 ) -> ReloadReport:
+    """Return the report of a reload that left the running generation unchanged."""
     return ReloadReport(
         swapped=False,
         generation=running.number,

@@ -267,6 +267,7 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
 
 
 def has_https(sites: Iterable[str], settings: Settings) -> bool:
+    """Return whether any of these sites has an HTTPS listener in the settings."""
     return any(listener.scheme == "https" for site in sites for listener in listeners_of(site, settings))
 
 

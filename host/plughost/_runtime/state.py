@@ -312,6 +312,7 @@ def _view(record: PluginRecord) -> PluginView:
 
 
 def status_of(host: HostState) -> dict[str, Any]:
+    """Return what `plughost status` shows, as JSON types."""
     started_at = host.started_at
     uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
     return {

@@ -152,6 +152,7 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
 
 
 def clients(port: int) -> frozenset[Address]:
+    """Return the address of each client that is connected to a port."""
     return frozenset(client for client, _ in connections(port))
 
 

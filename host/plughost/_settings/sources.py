@@ -47,10 +47,12 @@ _to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")
 
 
 def plugin_prefix(plugin: str) -> str:
+    """Return the prefix of the variables that set a plugin's settings."""
     return f"{ENV_PREFIX}PLUGINS__{plugin.replace('-', '_').upper()}__"
 
 
 def variable_names(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    """Yield the names of the variables that set a model's fields."""
     for name, info in model.model_fields.items():
         yield f"{prefix}{name}".upper()
         if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
@@ -289,6 +291,7 @@ def _build_settings(raw: dict[str, Any], file: Path | None, environment: Mapping
 
 
 def default_settings() -> Settings:
+    """Return the settings of a host without a file and without variables."""
     return _build_settings({}, None, {}, Path.cwd())
 
 

@@ -77,6 +77,7 @@ class PreparedTLS(TLSFiles):
 
 
 def chain_pem(chain: tuple[x509.Certificate, ...]) -> bytes:
+    """Return certificates as PEM."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in chain)
 
 
@@ -97,6 +98,11 @@ def read_pem(certificate: Path, key: Path | None, password: str | None = None) -
 
 
 def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
+    """Return a certificate with its chain and key from a PKCS#12 key store (RFC 7292).
+
+    Raises:
+        CertificateError: It can't be read, or the password is wrong.
+    """
     content = _read(path)
     try:
         found = pkcs12.load_pkcs12(content, password.encode() if password else None)

@@ -123,6 +123,7 @@ def check_name(name: str) -> None:
 
 
 def is_valid_header(name: str, value: str) -> bool:
+    """Return whether a header field can be sent (RFC 9110, 5)."""
     if name in _valid_names and value.isascii() and value.isprintable():
         return True
     if _token(name) is None:
@@ -168,6 +169,7 @@ def preferred(req: falcon.Request, offers: Sequence[str]) -> str:
 
 
 def not_acceptable(offers: Offers) -> falcon.HTTPError:
+    """Return the error of a request whose `Accept` excludes all offers."""
     return falcon.HTTPNotAcceptable(description=f"This resource is made as {', '.join(offers)}.")
 
 
@@ -216,6 +218,7 @@ def stream_parts(stream: Any) -> Iterable[bytes]:
 
 
 def close_stream(stream: object) -> None:
+    """Close a stream if it can be closed."""
     close = getattr(stream, "close", None)
     if close is not None:
         close()

@@ -58,6 +58,8 @@ _DEFAULTS: Final = {
 
 
 class PostgreSQL(BaseDatabase):
+    """A store in a PostgreSQL database."""
+
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 

@@ -31,6 +31,8 @@ AND deptype = 'a' AND relkind = 'S'
 
 
 class PostgreSQLSession(Session):
+    """A session on PostgreSQL."""
+
     __slots__ = ()
 
     dialect: Literal["postgresql"] = "postgresql"
@@ -167,6 +169,8 @@ class SingleSession(PostgreSQLSession):
 
 
 class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
+    """A session for administration of a PostgreSQL database."""
+
     def script(self, sql: str) -> None:
         self.rows(sql)
 

@@ -41,6 +41,8 @@ _CONVERTED_TYPES: Final = frozenset({Decimal, datetime})
 
 
 class SQLite(BaseDatabase):
+    """A store in a SQLite file."""
+
     def __init__(self, store: str, config: StoreConfig) -> None:
         super().__init__(store, config)
         assert config.path is not None
@@ -194,6 +196,8 @@ def _is_clean(connection: sqlite3.Connection) -> bool:
 
 
 class SQLiteSession(Session):
+    """A session on SQLite."""
+
     __slots__ = ()
 
     dialect: Literal["sqlite"] = "sqlite"
@@ -269,6 +273,8 @@ def _convert_value(value: object) -> Any:
 
 
 class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
+    """A session for administration of a SQLite file."""
+
     def script(self, sql: str) -> None:
         """Run statements that end in semicolons, without committing."""
         for statement in split_statements(sql):  # executescript would commit first
