@@ -24,7 +24,11 @@ JSON, HAL = "application/json", "application/hal+json"
         (f"{JSON};q=0.5, {HAL}", HAL),
         (f"{HAL};q=0.5, */*;q=0.4", HAL),
         (f"*/*, {JSON};q=0", HAL),
-        (f"{HAL}, {JSON}", JSON),
+        (f"{HAL}, {JSON}", HAL),
+        (f"{JSON}, {HAL}", JSON),
+        (f"*/*, {HAL}", HAL),
+        (f"{HAL}, application/*", HAL),
+        (f"{HAL};q=0.9, {JSON}, */*;q=0.1", JSON),
         ("application/*;q=0.1", JSON),
         ("text/html, image/gif, image/jpeg, *; q=.2, */*; q=.2", JSON),
         ("text/html", None),
@@ -46,7 +50,7 @@ JSON, HAL = "application/json", "application/hal+json"
     ],
 )
 def test_the_best_offer(accept: str, best: str | None) -> None:
-    """The most specific range decides, then the quality; malformed ranges are ignored."""
+    """The most specific range of an offer decides, then its weight, then what is named first; malformed ones don't."""
     assert best_offer(accept, (JSON, HAL)) == best
 
 

@@ -135,10 +135,12 @@ def is_valid_header(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=CLIENT_CACHE_SIZE)
 def best_offer(accept: str, offers: Offers) -> str | None:
-    """Return the offer that an Accept header prefers, the first among equals. None if it excludes them all.
+    """Return the offer that an Accept header prefers. None if it excludes them all.
 
-    Parameters of a media range other than `q` are ignored (CONTRACT 2). A header without any valid media range
-    counts as `*/*`. Falcon's `best_match` is not used: it keeps the parsed ranges of 128 headers, hundreds of MB.
+    Of equal weights, a media type that the header names comes before one that only a wildcard covers, then what it
+    names first, then the first offer. Parameters of a media range other than `q` are ignored (CONTRACT 2). A header
+    without any valid media range counts as `*/*`. Falcon's `best_match` is not used: it keeps the parsed ranges of 128
+    headers, hundreds of MB.
     """
     weights: dict[str, float] = {}
     for match in filter(None, map(_range, _other_parameter.sub("", accept.lower()).split(","))):
@@ -146,14 +148,16 @@ def best_offer(accept: str, offers: Offers) -> str | None:
         weights[kind] = max(weights.get(kind, 0.0), float(match["weight"] or 1))
     if not weights:
         return offers[0]
+    named = list(weights)
 
-    def weight(offer: str) -> float:
+    def rank(offer: str) -> tuple[float, int, int]:
         kind = offer.partition(";")[0].strip().lower()
         ranges = (kind, f"{kind.partition('/')[0]}/*", "*/*")  # the most specific one counts
-        return next((weights[each] for each in ranges if each in weights), 0.0)
+        wildcards, found = next(((i, each) for i, each in enumerate(ranges) if each in weights), (0, None))
+        return (0.0, 0, 0) if found is None else (weights[found], -wildcards, -named.index(found))
 
-    best = max(offers, key=weight)
-    return best if weight(best) > 0 else None
+    best = max(offers, key=rank)
+    return best if rank(best)[0] > 0 else None
 
 
 def preferred(req: falcon.Request, offers: Sequence[str]) -> str:

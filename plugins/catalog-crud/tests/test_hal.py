@@ -29,6 +29,14 @@ def test_plain_json_is_the_default(client: httpx.Client, create: Create) -> None
         assert "_links" not in answer.json()
 
 
+def test_hal_clients_may_accept_plain_json_as_well(client: httpx.Client, create: Create) -> None:
+    """A client that names HAL first, or HAL and a wildcard, gets HAL."""
+    path = f"/products/{create('A')['id']}"
+    for accept in ("application/hal+json, application/json, */*;q=0.01", "*/*, application/hal+json"):
+        answer = client.get(path, headers={"Accept": accept})
+        assert answer.headers["Content-Type"] == "application/hal+json"
+
+
 def test_an_item_has_its_links(client: httpx.Client, create: Create) -> None:
     """An item in HAL is the record and its absolute links."""
     product = create("A", price=19.99)
