@@ -83,13 +83,15 @@ def test_an_invalid_price_is_refused_with_the_contracts_message(raw: str, text: 
         ("-0.0", "0"),
         ("1e2", "100"),
         ("1.50000", "1.5"),
+        ("1.50", "1.5"),
+        ("1.0", "1"),
         ("0.0001", "0.0001"),
         ("99999999999.9999", "99999999999.9999"),
         ("0.1", "0.1"),
     ],
 )
 def test_a_price_is_exact(raw: str, shown: str) -> None:
-    """A price keeps its digits, and has no exponent."""
+    """A price keeps its value, without an exponent or zeros at its end."""
     assert encode(validate(ProductDraft, {**GOOD, "price": decode(raw.encode())}).price) == shown.encode()
 
 

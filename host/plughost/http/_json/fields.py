@@ -203,7 +203,7 @@ def _decimal(value: Any) -> Decimal:
 def _to_scale(number: Decimal, integer: int, fraction: int) -> Decimal:
     """Check the number of digits, and remove needless zeros and exponents."""
     before, _, after = str(number).partition(".")
-    if len(before) <= integer and len(after) <= fraction and "E" not in before and "E" not in after:
+    if len(before) <= integer and len(after) <= fraction and "E" not in before + after and after[-1:] != "0":
         return number
     scaled = None
     if number.adjusted() < integer:
