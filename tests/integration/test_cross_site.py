@@ -69,6 +69,13 @@ def test_every_write_of_every_plugin_refuses_other_sites(host: RunningHost, name
     assert refused >= 15
 
 
+def test_a_refused_write_names_its_minor_version(host: RunningHost) -> None:
+    """The refusal has the `API-Version` that every other response of the resource has (CONTRACT 2)."""
+    with host.client() as client:
+        answer = client.post("/messages", headers={"Origin": "https://evil.example"}, json={"content": "x"})
+    assert (answer.status_code, answer.headers.get("API-Version")) == (403, "1.0")
+
+
 def test_all_writes_of_the_description_were_tried(host: RunningHost) -> None:
     """Every write in the API description is among the tried ones."""
     tried = {(method, path) for writes in _writes(host).values() for method, path in writes}

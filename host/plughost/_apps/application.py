@@ -185,11 +185,11 @@ class RouteMiddleware:
         mounted = req.mounted
         if mounted is None:
             return
-        if req.method not in SAFE_METHODS:
-            refuse_cross_site(req)
         versions = mounted.versions
         if versions is not None:
             req.api_version = versions.choose(environ.get("HTTP_API_VERSION"))
+        if req.method not in SAFE_METHODS:
+            refuse_cross_site(req)
         operation = mounted.operations.get(req.method, mounted.undeclared)
         limit = operation.body_limit
         if environ.get("CONTENT_LENGTH") and (req.content_length or 0) > limit:
