@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import sys
 import threading
+import time
+from _thread import start_new_thread
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -15,6 +19,11 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 _EXIT_CODE: Final = 1
+_STDERR: Final = 2
+_ROOM_SECONDS: Final = 1.0
+INTERRUPT: Final = signal.SIGURG
+"""A signal that interrupts the writes of `drop_unread` if it has a handler."""
+
 
 
 def limit_exit(seconds: float, report: Callable[[str], None]) -> None:
@@ -56,6 +65,30 @@ def _silence_closed_streams(*streams: TextIO) -> None:
         try:
             stream.flush()
         except OSError:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
+            _silence(stream.fileno())
+
+
+def drop_unread() -> None:
+    """From now on, drop what is written to standard error, once its reader makes no room for a second.
+
+    Safe in a signal handler. Threads that wait in a write already are interrupted by `INTERRUPT`, and try again.
+    """
+    with suppress(RuntimeError):  # the system allows no further thread
+        start_new_thread(_drop_unread, ())  # `threading` takes a lock that this thread may hold
+
+
+def _drop_unread() -> None:
+    poll = select.poll()
+    poll.register(_STDERR, select.POLLOUT)
+    while poll.poll(_ROOM_SECONDS * 1000):
+        time.sleep(_ROOM_SECONDS)
+    _silence(_STDERR)
+    for thread in sys._current_frames():  # noqa: SLF001 - documented; it has threads that Python did not start, too
+        with suppress(ProcessLookupError):  # it has just ended
+            signal.pthread_kill(thread, INTERRUPT)
+
+
+def _silence(descriptor: int) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

@@ -13,7 +13,7 @@ import click
 
 from plughost._api.errors import CertificateError
 from plughost._api.events import Events
-from plughost._cli.ending import limit_exit
+from plughost._cli.ending import INTERRUPT, drop_unread, limit_exit
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
@@ -86,9 +86,10 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         control,
         can_restart=lambda: host.phase is Phase.SERVING,
         served=lambda: (host.generation.number, host.last_reload),
-        stop=host.request_stop,
+        stop=partial(_request_stop, host),
     )
     commands["restart"] = restart
+    signal.signal(INTERRUPT, lambda *_: None)
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
@@ -214,11 +215,17 @@ def _drain(host: Host, *, undo: bool) -> Response:
 
 def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
     if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
-        host.request_stop()
+        _request_stop(host)
     else:
         threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload", daemon=True).start()
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _request_stop(host)
+
+
+def _request_stop(host: Host) -> None:
+    """Stop the host, even if nobody reads its log. Safe in a signal handler."""
+    drop_unread()
     host.request_stop()
