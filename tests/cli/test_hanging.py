@@ -24,10 +24,13 @@ def {hook}(context):
     Event().wait()
 """
 
-BUSY = HANGING.format(hook="started").replace("Event().wait()", "pass") + """
+BUSY = (
+    HANGING.format(hook="started").replace("Event().wait()", "pass")
+    + """
 from concurrent.futures import ThreadPoolExecutor
 ThreadPoolExecutor(1, "left").submit(Event().wait)
 """
+)
 
 
 @pytest.mark.parametrize("hook", ["started", "stopping"])

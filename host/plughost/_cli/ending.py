@@ -25,7 +25,6 @@ INTERRUPT: Final = signal.SIGURG
 """A signal that interrupts the writes of `drop_unread` if it has a handler."""
 
 
-
 def limit_exit(seconds: float, report: Callable[[str], None]) -> None:
     """Let this process end some seconds after its command, whatever plugins left that Python waits for.
 
