@@ -106,7 +106,9 @@ class PostgreSQL(BaseDatabase):
                 cursor.execute("SELECT 1")
         except Unreached as error:
             if 0 < limit <= time.monotonic() - begun:
-                raise Unreached(f"{self.label}: PostgreSQL did not answer within {limit} s of the connection") from error
+                raise Unreached(
+                    f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
+                ) from error
             raise
         finally:
             timer.cancel()
