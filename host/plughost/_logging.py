@@ -126,13 +126,15 @@ class LineWriter:
     It takes no lock: threads that log would soon wait for each other, and switching between them would cost more than
     the rest of the line.
 
-    Failures are ignored: a full disk or a closed pipe must not fail the request that is logged.
+    Failures are ignored: a full disk or a closed pipe must not fail the request that is logged. After a line that was
+    written in part, the next one begins on a line of its own.
     """
 
     def __init__(self, stream: TextIO, *, is_json: bool, watchers: Events | None) -> None:
         self._is_json, self._watchers = is_json, watchers
         self._stream = stream
         self._encoding = stream.encoding or "utf-8"
+        self._is_torn = False
         self._batch_bytes = _max_batch_bytes(stream)
 
     def write(self, line: str) -> None:
@@ -143,7 +145,10 @@ class LineWriter:
             except io.UnsupportedOperation:  # a stream in memory
                 self._stream.write(f"{line}\n")
             else:
-                os.write(descriptor, f"{line}\n".encode(self._encoding, "backslashreplace"))
+                data = f"{line}\n".encode(self._encoding, "backslashreplace")
+                if self._is_torn:
+                    data = b"\n" + data
+                self._is_torn = os.write(descriptor, data) < len(data)
         except (OSError, ValueError):
             return
 

@@ -183,8 +183,8 @@ def serving(line: Line) -> Iterator[Any]:
     """Return a function that starts hosts, which are stopped after the test."""
     started: list[Serving] = []
 
-    def start(*arguments: str) -> Serving:
-        started.append(line.serve(*arguments))
+    def start(*arguments: str, **options: Any) -> Serving:
+        started.append(line.serve(*arguments, **options))
         return started[-1]
 
     yield start

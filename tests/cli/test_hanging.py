@@ -24,6 +24,14 @@ def {hook}(context):
     Event().wait()
 """
 
+BUSY = (
+    HANGING.format(hook="started").replace("Event().wait()", "pass")
+    + """
+from concurrent.futures import ThreadPoolExecutor
+ThreadPoolExecutor(1, "left").submit(Event().wait)
+"""
+)
+
 
 @pytest.mark.parametrize("hook", ["started", "stopping"])
 def test_a_hook_that_hangs_changes_the_exit_code(line: Line, serving: Serve, hook: str) -> None:
@@ -46,6 +54,27 @@ def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
     code, errors = serving().end(signal.SIGTERM)
     assert "Threads: left_0." in next(event for event in events(errors) if event["event"] == "cut off")["reason"]
     assert code == 1
+
+
+def test_a_plugin_cannot_keep_the_process_of_a_refused_start(line: Line) -> None:
+    """A service manager would wait for it for ever, and start no other."""
+    line.configure("hook_timeout = 0.5\nrequired = ['missing']")
+    line.install("stuck", BUSY)
+    process = line.start("serve")
+    _, errors = process.communicate(timeout=60)
+    assert [event["event"] for event in events(errors)][-2:] == ["refused to start", "cut off"]
+    assert process.returncode == 1
+
+
+def test_a_plugin_cannot_keep_a_command(line: Line) -> None:
+    """`check` prints its result, ends after `hook_timeout`, and names the threads; a script would wait for ever."""
+    line.configure("hook_timeout = 0.5")
+    line.install("stuck", BUSY)
+    process = line.start("check")
+    output, errors = process.communicate(timeout=60)
+    assert output == "1 plugin, all well.\n"
+    assert "Threads: left_0." in errors
+    assert process.returncode == 1
 
 
 def test_a_hook_that_hangs_is_in_the_report_of_a_reload(line: Line, serving: Serve) -> None:

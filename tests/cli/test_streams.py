@@ -1,7 +1,9 @@
-"""A process without standard streams."""
+"""A process without standard streams, or with one that takes no more."""
 
 from __future__ import annotations
 
+import json
+import resource
 import signal
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Line
+    from tests.cli.test_serve import Serve
 
 
 def test_without_standard_streams_it_serves(line: Line) -> None:
@@ -24,6 +27,22 @@ def test_without_standard_streams_it_serves(line: Line) -> None:
     wait_until(lambda: _phase(line.folder / "plughost-data") == "serving" or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
+
+
+def test_a_line_that_does_not_fit_spoils_no_other(line: Line, serving: Serve) -> None:
+    """A full disk takes a part of a line; once it has room again, the next line begins on its own."""
+    log = line.folder / "log"
+    with log.open("ab") as file:
+        host = serving(stderr=file)
+    wait_until(lambda: '"started"' in log.read_text())
+    limits = resource.prlimit(host.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(host.process.pid, resource.RLIMIT_FSIZE, (log.stat().st_size + 20, limits[1]))
+    send_command(line.folder / "plughost-data", "drain")
+    resource.prlimit(host.process.pid, resource.RLIMIT_FSIZE, limits)
+    assert host.end(signal.SIGTERM)[0] == 0
+    torn, *following = log.read_text().partition('"started"')[2].splitlines()[1:]
+    assert len(torn) == 20
+    assert [json.loads(each)["event"] for each in following] == ["stopping", "stopped"]
 
 
 def _phase(data: Path) -> str | None:

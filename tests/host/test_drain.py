@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -68,8 +69,9 @@ class Reader:
         end: How the response ended: None while it goes on, `complete`, or the name of an error.
     """
 
-    def __init__(self, host: RunningHost, scheme: str = "http") -> None:
+    def __init__(self, host: RunningHost, scheme: str = "http", path: str = "/ticks") -> None:
         """Send the request, and return after the first line."""
+        self._path = path
         self.lines: list[str] = []
         self.end: str | None = None
         self._thread = threading.Thread(target=self._read, args=(host.client(scheme=scheme),))
@@ -78,7 +80,7 @@ class Reader:
 
     def _read(self, client: httpx.Client) -> None:
         try:
-            with client, client.stream("GET", "/ticks") as response:
+            with client, client.stream("GET", self._path) as response:
                 self.lines.extend(response.iter_lines())
         except httpx.HTTPError as error:
             self.end = type(error).__name__
@@ -165,6 +167,24 @@ def test_a_reload_does_not_wait_for_streams_of_reused_plugins() -> None:
         installed[0] = plugin_distribution("ticks", Speaker("new"), version="2.0")
         assert host.host.reload().cut_off == ()
         assert reader.join() == "complete"
+
+
+def test_a_stop_during_a_reload_takes_one_grace_time() -> None:
+    """What a reload waits for requests counts for the stop: requests of other plugins get no second grace time."""
+    leaving, staying = Ticks(listens=False), Ticks(listens=False)
+    vars(staying)["register_routes"] = hookimpl(lambda context: [group_of(staying, "/staying")])
+    installed = [plugin_distribution("leaving", leaving), plugin_distribution("staying", staying)]
+    with hosting(installed, grace_time=6.0) as host:
+        readers = Reader(host), Reader(host, path="/staying")
+        del installed[0]
+        reload = threading.Thread(target=host.host.reload)
+        reload.start()
+        wait_until(lambda: leaving.calls == ["draining"])
+        started = monotonic()
+        assert not host.host.stop()
+        assert monotonic() - started < 10
+        assert [each.join() for each in readers] == ["RemoteProtocolError"] * 2
+        reload.join()
 
 
 class Around:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from tests.integration.kit import HostProcess, host_process
+from tests.integration.kit import HostProcess, host_process, write_settings
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -53,6 +53,17 @@ def test_three_sites_leave_descriptors_for_other_files(tmp_path: Path) -> None:
     limits = [int(number) for number in re.findall(r"takes (\d+) connections", host.errors.read_text())]
     assert len(limits) == 6
     assert sum(limits) <= 256 - 64
+
+
+def test_a_site_that_a_reload_opens_takes_no_descriptors_of_other_files(tmp_path: Path) -> None:
+    """Its listeners get what the open ones leave: the least that a listener has, if those may take all."""
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    with host_process(tmp_path, under=limited) as host:
+        write_settings(tmp_path, {"plugins": {"health": {"site": "admin"}}})
+        assert host.ask("reload")["swapped"]
+        assert host.stop() == 0
+    limits = re.findall(r"takes (\d+) connections", host.errors.read_text())
+    assert [int(number) for number in limits] == [48] * 4 + [8] * 2
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])

@@ -305,6 +305,22 @@ def test_an_unanswered_claim_blocks_nobody(
     wait_for(lambda: check(store).up)
 
 
+def test_a_pooler_without_a_server_keeps_no_start_waiting(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
+) -> None:
+    """It lets connections in, and then never answers: opening the store ends after `connect_timeout`."""
+    proxy.swallow = b"SELECT"
+    with ThreadPoolExecutor(1) as thread:
+        opened = thread.submit(opening, replace(through_proxy, connect_timeout=2), plain_products)
+        try:
+            store = opened.result(25)["catalog"]
+            with pytest.raises(Unavailable, match="did not answer within 2 s"):
+                store.read(skus)
+        finally:
+            proxy.swallow = None
+            proxy.drop()
+
+
 def test_asking_for_a_commits_outcome_ends_within_the_operations_time(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:

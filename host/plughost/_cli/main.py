@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from difflib import get_close_matches
 from pathlib import Path
 from pkgutil import resolve_name
@@ -33,6 +34,11 @@ class Commands(click.Group):
 
     Other commands come from the installed plugins. A broken plugin breaks only its own.
     """
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        """Run a command as this process. What happens at its end, see `limit_exit`, is click's object."""
+        with ExitStack() as at_exit:
+            return super().__call__(*args, obj=at_exit, **extra)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the host's commands, the available aliases, and the names of the other plugins that have commands."""

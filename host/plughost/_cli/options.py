@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from plughost._cli.ending import limit_exit
 from plughost._files import remove_empty
 from plughost._settings.errors import SettingsError
 from plughost._settings.models import HostSettings
@@ -161,6 +162,7 @@ def preview_generation(
     Where no host has started before, the folders that plugins ask for are removed again. Otherwise root's
     `plughost check` would make them, and the host's user couldn't write there.
     """
+    limit_exit(settings.host.hook_timeout, partial(say, err=True))
     is_first = not settings.data_dir.exists()
     gc.disable()  # all that is built here lives as long as the command, so a collection would find nothing
     try:

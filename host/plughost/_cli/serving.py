@@ -5,15 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from plughost._api.errors import CertificateError
 from plughost._api.events import Events
+from plughost._cli.ending import INTERRUPT, drop_unread, limit_exit
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
@@ -69,6 +69,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     logger = make_logger(settings.host.log, lines=lines)
     reporter = Reporter(logger, settings.host.log)
     reporter.catch_all()
+    limit_exit(settings.host.hook_timeout, lambda reason: reporter.report("cut off", reason, reason=reason))
     listening, others = inherit()
     sockets, predecessor = Sockets(listening), Predecessor(others)
     host = Host(settings, dev=dev, without=without, strict=strict, logger=logger, sockets=sockets, lines=lines)
@@ -85,9 +86,10 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
         control,
         can_restart=lambda: host.phase is Phase.SERVING,
         served=lambda: (host.generation.number, host.last_reload),
-        stop=host.request_stop,
+        stop=partial(_request_stop, host),
     )
     commands["restart"] = restart
+    signal.signal(INTERRUPT, lambda *_: None)
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
@@ -157,8 +159,6 @@ def _stop(host: Host, control: Control, restart: Restart, reporter: Reporter) ->
     answered = host.stop()
     control.stop()
     restart.end()
-    _silence_closed_streams(sys.stdout, sys.stderr)
-    _limit_exit(host.settings.host.hook_timeout, reporter)
     reporter.report_end(host, answered=answered)
 
 
@@ -213,44 +213,19 @@ def _drain(host: Host, *, undo: bool) -> Response:
     return {"phase": host.phase.value, "unready": host.unready}
 
 
-def _limit_exit(seconds: float, reporter: Reporter) -> None:
-    """Let this process end in some seconds, whatever plugins left that Python waits for."""
-
-    def end() -> None:
-        try:
-            own = {threading.main_thread(), threading.current_thread()}
-            names = sorted(thread.name for thread in threading.enumerate() if thread not in own)
-            reason = (
-                f"The process did not end within {seconds:g} s (setting hook_timeout): a plugin left a thread pool, a "
-                f"child process or a function of atexit at work. Threads: {', '.join(names) or 'none'}."
-            )
-            reporter.report("cut off", reason, reason=reason)
-        finally:
-            os._exit(EXIT_PROBLEMS)
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    timer.start()
-
-
-def _silence_closed_streams(*streams: TextIO) -> None:
-    """Redirect streams without a reader to the null device: Python's last flush would exit with code 120."""
-    for stream in streams:
-        try:
-            stream.flush()
-        except OSError:
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, stream.fileno())
-            os.close(null)
-
-
 def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
     if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
-        host.request_stop()
+        _request_stop(host)
     else:
         threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload", daemon=True).start()
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _request_stop(host)
+
+
+def _request_stop(host: Host) -> None:
+    """Stop the host, even if nobody reads its log. Safe in a signal handler."""
+    drop_unread()
     host.request_stop()

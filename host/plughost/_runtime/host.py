@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._settings.sources import Settings
 
-_END_SECONDS: Final = 2.0  # for idle threads to end
+_END_SECONDS: Final = 2.0  # for idle threads to end, and for requests if a reload took the grace time
 
 
 class Host(HostState):
@@ -186,20 +186,21 @@ class Host(HostState):
     def stop(self) -> bool:
         """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
 
-        A reload that is under way may end within `grace_time`. One that takes longer, such as for a migration that
-        hangs, is left behind. What it has swapped in or committed by then stays.
+        All have `grace_time` together, and requests 2 s more if a reload took it. A reload that takes longer, such as
+        for a migration that hangs, is left behind. What it has swapped in or committed by then stays.
         """
         if self.phase is not Phase.STOPPED:
             self.phase = Phase.DRAINING
         with self._stop_lock:
             if self.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
                 return True
-            grace = self.settings.host.grace_time
-            has_lock = self._change_lock.acquire(timeout=grace + _END_SECONDS)
+            asked, grace = monotonic(), self.settings.host.grace_time
+            has_lock = self._change_lock.acquire(timeout=grace)
             if not has_lock:
                 self.logger.warning("a reload was cut off: no migration is kept that it had not committed yet")
             try:
-                return self._stop(grace)
+                self.drain_seconds = monotonic() - asked
+                return self._stop(max(grace - self.drain_seconds, min(grace, _END_SECONDS)))
             finally:
                 if has_lock:
                     self._change_lock.release()
@@ -211,7 +212,7 @@ class Host(HostState):
         self.serving.end_streams(closing=self.serving.sites)
         answered = self.serving.close(tuple(self.serving.sites), grace)
         self.jobs.close(started + grace)
-        self.drain_seconds = monotonic() - started
+        self.drain_seconds += monotonic() - started
         self.serving.dispatcher.close(_END_SECONDS if answered else 0.1)
         self.request_log.set_observers({})
         self.request_log.access.write()

@@ -53,6 +53,7 @@ class Serving:
         self.certificates: dict[Listener, PreparedTLS] = {}
         self._client_authorities: dict[Listener, bytes] = {}
         self._file_limit = sys.maxsize
+        self._connection_limits: dict[Listener, int] = {}
         self._settings = settings
         self._tls = tls
         self._sockets = sockets or Sockets()
@@ -146,6 +147,7 @@ class Serving:
         for listener in closing:
             del self.engines[listener]
             self.certificates.pop(listener, None)
+            self._connection_limits.pop(listener, None)
         for name in names:
             self.sites.pop(name, None)
         return answered
@@ -195,10 +197,14 @@ class Serving:
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""
+        limits = self._connection_limits
+        if listener in limits:  # of an engine that replaces one
+            return limits[listener]
         configured = _site_settings(listener.site, self._settings).connection_limit
         counted = {"main", "library", *self.sites}  # a reload may open the first two; few hosts ever open `admin`
-        listeners = sum(len(listeners_of(name, self._settings)) for name in counted)
-        limit = connections_per_listener(configured, listeners, self._file_limit)
+        unopened = {each for name in counted for each in listeners_of(name, self._settings)} - limits.keys()
+        limit = connections_per_listener(configured, len(unopened), self._file_limit, sum(limits.values()))
+        limits[listener] = limit
         if limit < configured:
             _LOGGER.warning(
                 "%s takes %d connections, and not the %d of sites.%s.connection_limit, since this process may open "

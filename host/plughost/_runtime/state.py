@@ -70,7 +70,7 @@ class HostState:
         imported: Snapshots, from before the import, of the distributions that this process has imported, by normalised
             name.
         attempted: The same for the last build, which may have been refused.
-        drain_seconds: The seconds for which the stop waited for requests in flight.
+        drain_seconds: The seconds for which the stop waited for a reload and requests in flight.
         drained_at: The `time.monotonic()` at which an operator drained it. None if not drained.
         handed_over: Whether a successor process serves. This one then stays ready until it ends.
     """

@@ -129,10 +129,13 @@ def raise_file_limit() -> int:
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
 
 
-def connections_per_listener(wanted: int, listeners: int, file_limit: int) -> int:
-    """Return how many of the `wanted` connections each listener may take within this process's `file_limit`."""
+def connections_per_listener(wanted: int, listeners: int, file_limit: int, taken: int) -> int:
+    """Return how many of the `wanted` connections each further listener may take within this process's `file_limit`.
+
+    Others may take `taken` connections already.
+    """
     reserved = min(RESERVED_DESCRIPTORS, file_limit // 2)
-    return max(_MIN_CONNECTIONS, min(wanted, (file_limit - reserved) // max(1, listeners)))
+    return max(_MIN_CONNECTIONS, min(wanted, (file_limit - reserved - taken) // max(1, listeners)))
 
 
 def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:

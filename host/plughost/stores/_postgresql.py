@@ -86,7 +86,32 @@ class PostgreSQL(BaseDatabase):
         return db
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        return PostgreSQLAdminSession(self.connect(**settings), self.store)
+        connection = self.connect(**settings)
+        self._require_answer(connection)
+        return PostgreSQLAdminSession(connection, self.store)
+
+    def _require_answer(self, connection: Any) -> None:
+        """Wait `connect_timeout` for the first answer: a pooler lets clients in that then wait for its server.
+
+        Raises:
+            Unreached: There was none.
+        """
+        limit, begun = int(connection.get_dsn_parameters()["connect_timeout"]), time.monotonic()
+        timer = threading.Timer(limit, _shut_down, [connection])
+        if limit > 0:  # 0 means no limit
+            with suppress(RuntimeError):  # the system allows no further thread
+                timer.start()
+        try:
+            with self._connecting(), connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+        except Unreached as error:
+            if 0 < limit <= time.monotonic() - begun:
+                raise Unreached(
+                    f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
+                ) from error
+            raise
+        finally:
+            timer.cancel()
 
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
