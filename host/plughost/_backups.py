@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plughost.stores._store import OpenStore
 
 _RECORDS: Final = "backups.json"
+_SIGNATURES: Final = {"SQLite": b"SQLite format 3\0", "PostgreSQL": b"PGDMP"}
 _MIGRATION_COLUMNS: Final = 5
 _PLACE: Final = """
 SELECT coalesce(
@@ -59,8 +60,7 @@ def backup(store: OpenStore[Any], file: Path) -> None:
             _copy(database.path, unfinished)
         else:
             dump(store, unfinished, file)
-        _refuse_existing(file)
-        unfinished.rename(file)
+        _give_name(unfinished, file)
         _sync_folder(file)
     except (sqlite3.Error, OSError) as error:
         raise _as_store_error(error, f"the backup of the store {store.name} to {file} failed") from error
@@ -71,6 +71,15 @@ def backup(store: OpenStore[Any], file: Path) -> None:
 def _refuse_existing(file: Path) -> None:
     if file.exists():
         raise SetupError(f"{file} is there already: choose another name, or move it away")
+
+
+def _give_name(unfinished: Path, file: Path) -> None:
+    """Give a complete backup its name, unless another backup was quicker."""
+    try:
+        file.hardlink_to(unfinished)  # unlike a renaming, it overwrites nothing
+    except OSError:  # the name is taken, or the file system has no links
+        _refuse_existing(file)
+        unfinished.rename(file)
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -100,6 +109,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
     database = store.database
     if not file.is_file():
         raise SetupError(f"there is no file {file}")
+    _refuse_other_dialect(store, file)
     if not isinstance(database, SQLite):
         return load(store, file)
     with database.exclusive_claim():
@@ -110,6 +120,17 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         except (sqlite3.Error, OSError) as error:
             raise _as_store_error(error, f"{file} cannot be restored to the store {store.name}") from error
         return schema
+
+
+def _refuse_other_dialect(store: OpenStore[Any], file: Path) -> None:
+    """Raise a `SetupError` if a file is a backup of the other kind of database."""
+    own, other = ("SQLite", "PostgreSQL") if isinstance(store.database, SQLite) else ("PostgreSQL", "SQLite")
+    with suppress(OSError), file.open("rb") as opened:  # if it can't be read, SQLite and pg_restore say so
+        if opened.read(16).startswith(_SIGNATURES[other]):
+            raise SetupError(
+                f"{file} is a backup of a store on {other}, and the store {store.name} is on {own}: change "
+                f"stores.urls.{store.name} for it, or restore another file"
+            )
 
 
 def _replace_data(database: SQLite, source: sqlite3.Connection, file: Path) -> None:
@@ -195,7 +216,10 @@ def dump(store: OpenStore[Any], file: Path, final: Path) -> None:
 
 def load(store: OpenStore[Any], file: Path) -> int:
     """Replace all data of a store by a file that `dump` wrote, in one transaction; returns and raises as `restore`."""
-    rows = _migration_rows(store.name, file)
+    try:
+        rows = _migration_rows(store.name, file)
+    except StoreError as error:
+        raise SetupError(f"{file} cannot be restored to the store {store.name}: {error}") from error
     schema = max((int(number) for _, number, *_ in rows), default=0)
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     tables = {found[2]: found[1] for line in contents if (found := re.search(r" TABLE (?!DATA )(\S+) (\S+) ", line))}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -43,10 +44,13 @@ def read_page(
     total = None if page.paging.cursor else 0
     if page.is_empty:
         return [], total
-    conditions = [f"{name} = ?" for name in page.filters]
-    bound = [*values, *page.filters.values()]
+    conditions, bound = [], [*values]
     listed = f"FROM ({select}) AS listed"
     try:
+        for name, value in page.filters.items():
+            same = _equal_values(value)
+            conditions.append(f"{name} IN ({', '.join('?' * len(same))})")
+            bound += same
         if total is not None:
             total = count(session, listed + _where(conditions), bound)
             if page.offset >= total:
@@ -58,9 +62,17 @@ def read_page(
         order = ", ".join(f"{name} DESC" if descending else name for name, descending in page.order)
         sql = f"SELECT * {listed}{_where(conditions)} ORDER BY {order} LIMIT ? OFFSET ?"
         rows = session.rows(sql, *bound, page.limit, page.offset)
-    except ValueError:  # a value that no column can hold matches no row
+    except (ValueError, OverflowError):  # a value that no column can hold matches no row
         return [], total
     return [kind(*row) for row in rows], total
+
+
+def _equal_values(value: Any) -> tuple[Any, ...]:
+    """Return the values that equal a filter's: a moment without a zone is one in UTC, as PostgreSQL reads it."""
+    if not isinstance(value, datetime):
+        return (value,)
+    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    return moment, moment.replace(tzinfo=None)  # SQLite has texts of both
 
 
 def _following(order: tuple[tuple[str, bool], ...], after: tuple[Any, ...]) -> tuple[str, list[Any]]:

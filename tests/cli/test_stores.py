@@ -149,6 +149,20 @@ def test_check_reports_a_deleted_file(line: Line, serving: Callable[..., Serving
     assert line.run("stores", "check").exit_code == 0
 
 
+def test_status_names_a_store_that_is_not_available(line: Line, serving: Callable[..., Serving]) -> None:
+    """Its plugin is active, and its requests are 503, until the store is mended."""
+    install_store_plugin(line, "kept")
+    file = line.folder / "plughost-data" / "stores" / "kept.sqlite3"
+    file.mkdir(parents=True)
+    serving()
+    assert line.run("stores", "check").exit_code == 1
+    (plugin,) = json.loads(line.run("status", "--json").output)["plugins"]
+    told = f"the store kept is not available: {file} is a folder: move it away, and put the store's file or a backup"
+    assert (plugin["state"], len(plugin["trouble"])) == ("active", 1)
+    assert plugin["trouble"][0].startswith(told)
+    assert "kept is not available" in line.run("status").output
+
+
 def test_check_reports_an_edited_migration(line: Line) -> None:
     """If it was already applied, a warning names the file and what to do; it is no problem."""
     install_store_plugin(line, "kept")

@@ -6,7 +6,6 @@ import json
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import pytest
@@ -146,7 +145,7 @@ def test_an_address_over_8_kib_is_refused(serve: Serve, lane: Lane, gate: Gate) 
     client = serve(gate, lane).client()
     assert client.get("/?" + "x" * (8192 - 2)).status_code == 200
     answer = client.get("/?" + "x" * (8192 - 1))
-    assert (answer.status_code, answer.json()["title"]) == (414, HTTPStatus.REQUEST_URI_TOO_LONG.phrase)
+    assert (answer.status_code, answer.json()["title"]) == (414, "URI Too Long")
 
 
 def test_a_refused_head_has_no_body(serve: Serve, lane: Lane, gate: Gate) -> None:

@@ -73,6 +73,7 @@ CONFLICTS: dict[str, tuple[Plugin | Speaker, Plugin | Speaker, str]] = {
     "nested template": (serving(Named("a"), "/y", "/z/{a}"), serving(Named("b"), "/y/z", "/{a}"), "/y/z/{}"),
     "falcon": (serving(Named("a"), "/y", "/z/{a}"), serving(Named("b"), "/y/z", "/{b}/x"), FALCON),
     "store": (store("one", "a"), store("one", "b"), "the store one belongs to"),
+    "store's key": (store("a-b", "a"), store("a_b", "b"), "the setting stores.urls.a_b of stores that"),
     "table": (store("one", "products"), store("two", "Products"), "the table products belongs to"),
     "middleware": (middleware("m"), middleware("m"), "the middleware m belongs to"),
     "check": (checks("c"), checks("c"), "the health check c belongs to"),
@@ -95,7 +96,7 @@ def test_the_second_claim_fails_and_names_the_first(what: str) -> None:
         assert failure.startswith("failed: conflict: ")
         assert all(each in failure for each in ("a-first (plughost-a-first 1.0)", message))
         assert ("another prefix" in failure) == (what in ("prefix", "template", "nested template", "falcon"))
-        if what not in ("store", "table"):  # which have no migrations here
+        if what not in ("store", "store's key", "table"):  # which have no migrations here
             assert reason(host, "a-first") == "active: None"
 
 

@@ -123,7 +123,8 @@ class Knows:
             if scheme.lower() != "bearer":
                 return None
             if token == "bad":
-                raise falcon.HTTPUnauthorized(description="A bad token.", challenges=['Bearer error="invalid_token"'])
+                challenge = 'Bearer realm="tokens", error="invalid_token"'
+                raise falcon.HTTPUnauthorized(description="A bad token.", challenges=[challenge])
             return Principal(token, frozenset({token}))
 
         return find
@@ -290,10 +291,11 @@ def test_without_credentials_it_is_401(client: httpx.Client, sent: dict[str, str
 
 
 def test_the_authenticator_verifies_tokens(client: httpx.Client) -> None:
-    """The resource receives the principal; a refusal has the authenticator's words."""
+    """The resource receives the principal; a refusal has the authenticator's words, in the realm of the resource."""
     assert client.get("/problems/bearer", headers=bearer("ann")).json() == "ann"
     answer = client.get("/problems/bearer", headers=bearer("bad"))
     assert (answer.status_code, answer.json()["detail"]) == (401, "A bad token.")
+    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="shelf", error="invalid_token"'
     assert client.get("/problems/bearer", headers={"Authorization": "Basic eDp5"}).status_code == 401
 
 

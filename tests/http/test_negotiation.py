@@ -9,6 +9,7 @@ import falcon
 import pytest
 
 from plughost._apps.mounted import Versions
+from plughost._servers.responses import engine_error
 from plughost.http import PLAIN_TEXT, PROBLEM_DETAILS, Invalid, Problem, Violation
 from plughost.http._response import best_offer
 from plughost.http._routing import MAX_ID, parse_id
@@ -128,6 +129,21 @@ def test_all_violations_are_reported_together() -> None:
         ],
     }
     assert PLAIN_TEXT.render(problem) == b"name: must not be blank\nmust be an object"
+
+
+@pytest.mark.parametrize(
+    ("status", "title"),
+    [
+        (413, "Content Too Large"),
+        (414, "URI Too Long"),
+        (416, "Range Not Satisfiable"),
+        (422, "Unprocessable Content"),
+    ],
+)
+def test_titles_do_not_depend_on_python(status: int, title: str) -> None:
+    """They are the phrases of RFC 9110, which differ from those of Python before 3.13."""
+    assert Problem.of(falcon.HTTPError(status)).title == title
+    assert engine_error(status)[0] == f"{status} {title}"
 
 
 @pytest.mark.parametrize("error", [falcon.HTTPNotFound(), falcon.HTTPError(599), falcon.HTTPError(418, title="")])

@@ -35,6 +35,8 @@ class Ware(BaseModel):
     name: Annotated[str, Text(max_length=10)]
     price: Annotated[Decimal, Number(minimum=0)]
     sold: bool
+    zoned: datetime
+    local: datetime
     note: str = ""
 
 
@@ -46,9 +48,12 @@ class Row:
     name: str
     price: float
     sold: bool
+    zoned: datetime | str
+    local: datetime | str
 
 
-PAGING: Final = Paging(model=Ware, sort=("name", "price"), filters=("name", "price", "sold"), size=2, maximum=4)
+FILTERS: Final = ("name", "price", "sold", "zoned", "local")
+PAGING: Final = Paging(model=Ware, sort=("name", "price"), filters=FILTERS, size=2, maximum=4)
 
 
 class Wares:
@@ -62,7 +67,7 @@ class Wares:
     def on_get(self, req: Request, resp: falcon.Response, **asked: Any) -> None:
         """List the items."""
         page = self._paging.page(asked, colour=req.get_param("colour"))
-        select = "SELECT id, name, price, sold FROM wares WHERE id < ?"
+        select = "SELECT id, name, price, sold, zoned, local FROM wares WHERE id < ?"
         wares, total = self._store.read(read_page, Row, select, page, 1000)
         resp.media = [each.name for each in page.send(req, resp, wares, total)]
 
@@ -74,10 +79,14 @@ class Plugin:
         """Write the migration."""
         for dialect in ("sqlite", "postgresql"):
             (folder / dialect).mkdir()
-            sql = "CREATE TABLE wares (id INTEGER, name TEXT, price DECIMAL(9, 2), sold BOOLEAN);\n"
-            sql += "".join(
-                f"INSERT INTO wares VALUES ({n}, '{r[0]}', {r[1]}, {r[2]});\n" for n, r in enumerate(ROWS, 1)
-            )
+            zoned = "TIMESTAMPTZ" if dialect == "postgresql" else "TEXT"
+            local = "TIMESTAMP" if dialect == "postgresql" else "TEXT"
+            columns = f"id INTEGER, name TEXT, price DECIMAL(9, 2), sold BOOLEAN, zoned {zoned}, local {local}"
+            sql = f"CREATE TABLE wares ({columns});\n"
+            for number, (name, price, sold) in enumerate(ROWS, 1):
+                moment = f"2027-05-0{number} 11:30:00.000000"
+                values = f"{number}, '{name}', {price}, {sold}, '{moment}+00:00', '{moment}'"
+                sql += f"INSERT INTO wares VALUES ({values});\n"
             (folder / dialect / "0001_wares.sql").write_text(sql)
         self._store = Store(name="wares", migrations=folder, tables=("wares",))
 
@@ -127,6 +136,9 @@ def client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         ("name=%00", ""),
         ("name=much%20too%20long", ""),
         ("price=-1", ""),
+        *((f"{name}=2027-05-02T11:30:00", "pot") for name in ("zoned", "local")),
+        *((f"{name}=2027-05-02T13:30:00%2B02:00", "pot") for name in ("zoned", "local")),
+        *((f"{name}=0001-01-01T00:00:00%2B14:00", "") for name in ("zoned", "local")),
     ],
 )
 def test_links_lead_through_the_list(client: httpx.Client, how: str, query: str, expected: str) -> None:
@@ -207,7 +219,7 @@ def test_values_have_types_that_stores_take() -> None:
 
 def test_an_invalid_declaration_is_refused() -> None:
     """The error names a field that the model lacks, or a name or type that no parameter can have."""
-    with pytest.raises(ValueError, match=r"Ware has no field 'nmae', but id, name, price, sold, note"):
+    with pytest.raises(ValueError, match=r"Ware has no field 'nmae', but id, name, price, sold, zoned, local, note"):
         replace(PAGING, sort=("nmae",))
 
     class Odd(BaseModel):

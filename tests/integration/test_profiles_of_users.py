@@ -80,7 +80,7 @@ def test_refusals_of_the_library_are_in_the_profiles_envelope(host: RunningHost)
     with host.client() as client:
         answer = client.get(PROFILE, headers={"Authorization": "Bearer no.such.token"})
         assert (answer.status_code, answer.json()["status"], answer.json()["code"]) == (401, "error", 401)
-        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="mylibrary", error="invalid_token"'
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="users", error="invalid_token"'
 
 
 def test_tokens_over_plain_http_are_refused_where_required() -> None:

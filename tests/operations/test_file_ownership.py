@@ -91,3 +91,19 @@ def test_a_file_stays_when_one_upgrade_takes_it_from_others(sandbox: Sandbox) ->
     sandbox.run("install", "--upgrade", *names)
     assert sandbox.versions().items() >= {f"plughost_{each}": "2.0" for each in names}.items()
     assert "common/__init__.py" in sandbox.files()
+
+
+def test_an_installation_that_ends_while_a_source_is_built_is_seen(sandbox: Sandbox) -> None:
+    """Building may take long, and the environment is locked only afterwards."""
+    meanwhile = speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files={"common/words.py": "WORD = 1"})
+    wheel = speaker_wheel(sandbox.wheels, "other", "1.0", "other", files={"common/words.py": "WORD = 2"})
+    source = sandbox.folder / "source"
+    write_project(source, wheel)
+    backend = source / "b.py"
+    # pip builds it twice: the first time only to read its requirements.
+    again = f"shutil.unpack_archive({str(meanwhile)!r}, {str(sandbox.site)!r}, 'zip')"
+    counted = f"    {again} if Path('built').exists() else Path('built').touch()\n    return"
+    backend.write_text("from pathlib import Path\n" + backend.read_text().replace("    return", counted))
+    assert "would overwrite" in sandbox.run("install", source, "--yes", code=1)
+    assert sandbox.files()["common/words.py"] == b"WORD = 1"
+    assert "plughost_other" not in sandbox.versions()

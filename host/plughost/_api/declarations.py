@@ -199,7 +199,7 @@ class Store(Generic[E]):
     `E` is the type of the first argument of the store's operations. See `entities`.
 
     Attributes:
-        name: Unique on a host. Names the SQLite file and the settings key.
+        name: Unique on a host, where `-` and `_` are alike. Names the SQLite file and the settings key.
         migrations: The folder of numbered SQL files, `sqlite/0001_<what>.sql` and `postgresql/0001_<what>.sql`,
             such as `importlib.resources.files(__package__) / "migrations"`.
         tables: Every table that the migrations make. Two stores that claim one table are a conflict.

@@ -6,6 +6,7 @@ Requests are checked against what their operation declares before the resource i
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -29,6 +30,7 @@ Authenticator = Callable[["Request"], "Principal | None"] | None
 Method = Callable[..., None]  # of a Falcon middleware
 
 BEARER: Final = "bearer"
+_realm = re.compile(r'\brealm="[^"]*"')
 _NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 
@@ -218,12 +220,20 @@ class SecurityCheck:
         self._authenticator = authenticator
         self._challenges = [_challenge(scheme, realm) for scheme in schemes]
         self._bearer = _challenge(BEARER, realm)
+        self._realm = f'realm="{realm}"'
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         scheme, _, credentials = (req.auth or "").partition(" ")
         if scheme.lower() != BEARER and scheme.lower() in self._schemes and credentials.strip():
             return  # the resource verifies these credentials
-        principal = principal_of(req, self._authenticator) if BEARER in self._schemes else None
+        try:
+            principal = principal_of(req, self._authenticator) if BEARER in self._schemes else None
+        except falcon.HTTPUnauthorized as error:
+            fields = dict(error.headers or {})
+            challenges = fields.get("WWW-Authenticate", self._bearer)
+            # A resource has one realm, the group's, whichever authenticator refuses the token.
+            error.headers = {**fields, "WWW-Authenticate": _realm.sub(lambda _: self._realm, challenges)}
+            raise
         if principal is None:
             raise falcon.HTTPUnauthorized(
                 description=f"This resource needs valid credentials: {' or '.join(sorted(self._schemes))}.",

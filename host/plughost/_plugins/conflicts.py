@@ -11,11 +11,13 @@ from plughost._plugins.environment import sort_graph
 from plughost._plugins.failures import Failure
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._plugins.validation import routing_problem
+from plughost.stores._config import variable_name
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware
 
 _PREFIX_ADVICE: Final = "Give one of the two another prefix, or another site by its setting site, or disable it."
+_STORE_ADVICE: Final = "Let an author rename one of the two stores, or disable one of the two plugins."
 _field = re.compile(r"\{[^{}]*\}")
 
 
@@ -77,6 +79,8 @@ def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failu
     cause = f"the {taken} belongs to {owners[taken].installed.label} already"
     if taken.startswith(("prefix ", "route ")):
         return Failure("conflict", cause, _PREFIX_ADVICE)
+    if taken.startswith("setting "):
+        return Failure("conflict", cause, _STORE_ADVICE)
     return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
@@ -84,6 +88,7 @@ def _store_claims(record: PluginRecord) -> Iterator[str]:
     """Yield the claims of a plugin's stores, as words for a message. Each must be unique on the host."""
     for store in record.declared.stores:
         yield f"store {store.name}"
+        yield f"setting stores.urls.{variable_name(store.name)} of stores that differ only in - and _"
         yield from (f"table {table.lower()}" for table in store.tables)
 
 

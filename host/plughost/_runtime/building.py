@@ -17,6 +17,7 @@ from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
 from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
+from plughost.stores._config import variable_name
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -170,7 +171,7 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
             meant = did_you_mean(name, installed, PLUGINS_LISTER)
             yield f"{name} is to be skipped, and no plugin of this name is installed{meant}"
     stores = sorted(store.name for record in registry for store in record.declared.stores)
-    known = {*stores, *(name.replace("-", "_") for name in stores)}  # the latter in environment variables
+    known = {*stores, *map(variable_name, stores)}
     for key in ("urls", "tuning"):
         for name in sorted(getattr(settings.host.stores, key).keys() - known):
             meant = did_you_mean(name, stores)

@@ -28,7 +28,7 @@ from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
 from plughost._runtime.wakeup import StopRequests
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
     from pathlib import Path
 
     import structlog
@@ -333,13 +333,19 @@ def status_of(host: HostState) -> dict[str, Any]:
                 "version": each.version,
                 "state": each.state,
                 "reason": each.reason,
-                "trouble": each.trouble,
+                "trouble": [*each.trouble, *_store_troubles(host, each.name)],
                 "prefixes": [*each.declared.prefixes()],
             }
             for each in sorted(host.view.plugins, key=lambda each: each.name)
         ],
         "last_reload": host.last_reload and host.last_reload.as_plain(),
     }
+
+
+def _store_troubles(host: HostState, plugin: str) -> Iterator[str]:
+    for store in host.stores.values():
+        if store.plugin == plugin and store.problem is not None:
+            yield f"the store {store.name} is not available: {store.problem}"
 
 
 def _certificate_status(host: HostState) -> dict[str, Any] | None:

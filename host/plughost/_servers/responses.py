@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from plughost.http._errors import PROBLEM_DETAILS, ErrorFormat, Problem
+from plughost.http._errors import PHRASES, PROBLEM_DETAILS, ErrorFormat, Problem
 from plughost.http._response import check_name
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -63,7 +63,7 @@ def engine_error(
 
     The `X-Request-ID` that the client sent is kept when it is well-formed.
     """
-    phrase = http.HTTPStatus(status).phrase
+    phrase = PHRASES[status]
     problem = Problem(status, phrase, _DETAILS.get(status, f"{phrase}."))
     try:
         body = errors.render(problem)

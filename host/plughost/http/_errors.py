@@ -17,7 +17,12 @@ from pydantic import BaseModel, ConfigDict, Field
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_PHRASES: Final[Mapping[int, str]] = {status.value: status.phrase for status in http.HTTPStatus}
+PHRASES: Final[Mapping[int, str]] = {status.value: status.phrase for status in http.HTTPStatus} | {
+    413: "Content Too Large",  # as in RFC 9110; Python has older phrases before 3.13
+    414: "URI Too Long",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +79,9 @@ class Problem:
         """Return the problem for a Falcon error."""
         violations = error.violations if isinstance(error, Invalid) else ()
         status = validation_status if violations else error.status_code
-        phrase = _PHRASES.get(status, "Error")
-        title = error.title if error.title and error.title != error.status else phrase
+        phrase = PHRASES.get(status, "Error")
+        is_default = error.title in {"", None, falcon.code_to_http_status(error.status)}
+        title = phrase if is_default else error.title
         detail = (error.description or f"{title}.").encode("utf-8", "replace").decode()  # lone surrogates have no UTF-8
         return cls(status, title, detail, violations)
 

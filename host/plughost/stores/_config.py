@@ -67,7 +67,7 @@ class StoresConfig(Tuning):
     def of(self, store: str) -> StoreConfig:
         """Return the settings of one store; `SetupError` if its URL is malformed or of another kind of database."""
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
-        variable = store.replace("-", "_")  # as environment variables, which override the file, write the name
+        variable = variable_name(store)
         tuning.update({**self.tuned.get(store, {}), **self.tuned.get(variable, {})})
         url = self.urls.get(variable, self.urls.get(store, self.url)) or SQLITE
         if url == SQLITE:
@@ -82,3 +82,8 @@ class StoresConfig(Tuning):
             f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
             f"or {SQLITE!r} for a file under the data folder."
         )
+
+
+def variable_name(store: str) -> str:
+    """Return a store's name as environment variables write it, which override the settings file."""
+    return store.replace("-", "_")

@@ -249,12 +249,17 @@ class SQLiteFile:
         return self._status is None and self._log.exists() and not self.exists()
 
     def refuse_lost(self) -> None:
-        """Refuse to start empty in the place of a file that was deleted."""
+        """Refuse to start empty in the place of a file that was deleted, and a folder in its place."""
+        if self.path.is_dir():
+            raise Damaged(f"{self.path} is a folder: move it away, and put the store's file or a backup in its place")
         if self.is_lost:
             what = f"{self.path} was deleted, and not its log, {self._log.name}"
             raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
 
     def exists(self) -> bool:
+        folder = self.path.parent
+        if folder.is_file():
+            raise Damaged(f"{folder} is a file, and the folder of SQLite stores is to be there: move the file away")
         try:
             return self.path.exists()
         except OSError as error:

@@ -87,6 +87,14 @@ class OpenStore(Generic[E]):
         return "open" if self._availability.is_open else "unavailable"
 
     @property
+    def problem(self) -> str | None:
+        """Why operations fail, as far as it is known without asking the database."""
+        availability = self._availability
+        if availability.problem is None and availability.failure is not None:
+            return "its database fails, as on a full disk; the log has the reason"
+        return None if availability.problem is None else str(availability.problem)
+
+    @property
     def schema(self) -> int | None:
         """The number of its schema; None before it is opened."""
         return self._availability.handle.schema if self._availability.handle else None

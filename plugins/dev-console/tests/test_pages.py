@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,27 @@ def test_health_shows_the_result_of_each_check(start: Start) -> None:
     assert "odd down ill ready error: it returned a bool, and no Health" in text
     assert "well up ill ready left: 7" in text
     assert f"ill down ill ready error: RuntimeError: {NASTY}" in text
+
+
+def test_a_check_that_hangs_is_run_once(start: Start) -> None:
+    """Each look would leave one more thread behind; once it has returned, it is run again."""
+    go_on = threading.Event()
+
+    class Hanging:
+        @hookimpl
+        def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+            """Return a check that waits."""
+            return [Check(name="slow", check=lambda: Health(up=go_on.wait()))]
+
+    with start(hanging=Hanging) as console:
+        try:
+            assert "slow down hanging ready error: TookTooLong" in _text(console.get("/health").text)
+            assert "slow down hanging ready error: its last run has not re" in _text(console.get("/health").text)
+            (thread,) = (each for each in threading.enumerate() if each.name == "console:slow")
+        finally:
+            go_on.set()
+        thread.join()
+        assert "slow up hanging ready" in _text(console.get("/health").text)
 
 
 def test_a_newcomer_sees_how_to_write_a_plugin(start: Start) -> None:

@@ -38,12 +38,12 @@ def test_without_a_token_it_is_401(bearer_host: RunningHost) -> None:
             assert answer.headers["WWW-Authenticate"] == 'Bearer realm="users"'
 
 
-def test_a_bad_token_is_401_with_the_authenticators_challenge(bearer_host: RunningHost) -> None:
-    """The service passes it on unchanged."""
+def test_a_bad_token_is_401_in_the_same_realm(bearer_host: RunningHost) -> None:
+    """The host puts the authenticator's challenge into the realm of the service."""
     with bearer_host.client() as client:
         answer = client.get(PATH, headers=bearer("bad"))
         assert error(answer, 401)["message"] == "The token is bad."
-        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="tokens", error="invalid_token"'
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="users", error="invalid_token"'
         error(client.get(PATH, headers=bearer("plain")), 403)
 
 

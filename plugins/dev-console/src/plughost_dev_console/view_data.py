@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 import falcon
 
-from plughost import Check, Health, bounded
+from plughost import Check, Health, TookTooLong, bounded
 from plughost_dev_console.console import NAVIGATION
 from plughost_dev_console.guard import PREFIX
 from plughost_dev_console.lines import LEVELS
@@ -41,6 +42,7 @@ class ViewData:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._host = console.host
+        self._hanging: dict[str, tuple[Check, threading.Event]] = {}  # by name, with when it has returned
 
     def overview(self, req: Request) -> Shown:
         """Return the installed plugins, their operations, and how to try them."""
@@ -254,7 +256,30 @@ class ViewData:
         """Run all health checks concurrently."""
         asked = sorted(self._host.checks, key=lambda check: check.name)
         with ThreadPoolExecutor(max(1, min(len(asked), 8)), thread_name_prefix="console:health") as pool:
-            return list(zip(asked, pool.map(_run, asked), strict=True))
+            return list(zip(asked, pool.map(self._run, asked), strict=True))
+
+    def _run(self, check: Check) -> Health:
+        """Run a health check, unless its last run still hangs: that one holds a thread already."""
+        hanging, its_return = self._hanging.get(check.name, (None, None))
+        if its_return is not None and hanging == check and not its_return.is_set():
+            return Health(up=False, data={"error": "its last run has not returned yet"})
+        returned = threading.Event()
+
+        def run() -> Any:
+            try:
+                return check.check()
+            finally:
+                returned.set()
+
+        try:
+            found = bounded(run, _CHECK_SECONDS, f"console:{check.name}")
+            if isinstance(found, Health):
+                return replace(found, data={str(name): value for name, value in found.data.items()})
+            return Health(up=False, data={"error": f"it returned a {type(found).__name__}, and no Health"})
+        except BaseException as error:  # noqa: BLE001 - a check that raises is down, also by sys.exit
+            if isinstance(error, TookTooLong):
+                self._hanging[check.name] = check, returned
+            return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})
 
     def _addresses(self, req: Request, site: str) -> list[str]:
         listeners = sorted((each.scheme, port) for each, port in self._host.listeners.items() if each.site == site)
@@ -307,13 +332,3 @@ def run_bounded(work: Callable[[], T]) -> tuple[str, T | None]:
 def _name(req: Request) -> str:
     """Return the host name of this page's URL, which the guard has checked."""
     return _port.sub("", req.env["HTTP_HOST"])
-
-
-def _run(check: Check) -> Health:
-    try:
-        found: Any = bounded(check.check, _CHECK_SECONDS, f"console:{check.name}")
-        if isinstance(found, Health):
-            return replace(found, data={str(name): value for name, value in found.data.items()})
-        return Health(up=False, data={"error": f"it returned a {type(found).__name__}, and no Health"})
-    except BaseException as error:  # noqa: BLE001 - a check that raises is down, also by sys.exit
-        return Health(up=False, data={"error": f"{type(error).__name__}: {error}"})

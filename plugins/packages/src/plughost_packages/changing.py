@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from plughost import CommandError, Environment, NotRunning
 from plughost_packages import pip
 from plughost_packages.keeping import keeping
+from plughost_packages.ownership import refuse_overwriting
 from plughost_packages.repacking import repack, wheels_of
 
 if TYPE_CHECKING:
@@ -71,11 +72,14 @@ def carry_out(
         environment = Environment()
         _refuse_outdated(plan, environment)
         installed = environment.installed
+        moved = sorted(refuse_overwriting(plan.wheels, installed))  # the plan's comparison is outdated by now
         folders = {each for change in plan.changes if change.before for each in _pth_folders(installed[change.key])}
         for change in plan.changes:
             if change.before is not None:
                 tell(f"Saving {change.distribution} {change.before}")
                 repack(installed[change.key], wheels_of(context))
+        if moved:
+            pip.run(["uninstall", "--yes", *moved], tell)
         for call in plan.calls if plan.changes else ():
             pip.run(call, tell)
         put_back_shared()

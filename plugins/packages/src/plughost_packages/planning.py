@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +26,7 @@ from plughost_packages.repacking import wheels_of
 from plughost_packages.verifying import verify_wheel
 
 if TYPE_CHECKING:
-    from plughost import PluginContext
+    from plughost import InstalledDistribution, PluginContext
     from plughost_packages.settings import Settings
 
 # A source distribution runs code as soon as pip reads its metadata, before the plan can be shown.
@@ -73,11 +73,13 @@ class Plan:
     Attributes:
         changes: The change of each distribution.
         calls: The arguments of each call of pip, in order.
+        wheels: The wheels to install, by normalised name.
         unasked: Normalised names of the distributions that are installed only because others require them.
     """
 
     changes: tuple[Change, ...]
     calls: tuple[tuple[str, ...], ...] = ()
+    wheels: Mapping[str, InstalledDistribution] = field(default_factory=dict)
     unasked: frozenset[str] = frozenset()
 
 
@@ -262,8 +264,8 @@ def _make_plan(
         pip.run(["wheel", "--no-deps", "--wheel-dir", str(folder / "built"), *where, *builds, *sources], tell)
     brought = Environment(metadata.distributions(path=[*wheels, *map(str, folder.glob("built/*"))]))
     refuse_not_allowed(context, ((each.distribution, each.after) for each in changes), brought)
-    moved = refuse_overwriting(brought.installed, environment.installed)
-    calls = [("uninstall", "--yes", *sorted(moved))] if moved else []
+    refuse_overwriting(brought.installed, environment.installed)  # early, since a dry run goes no further
+    calls = []
     exactly = ("install", "--no-deps", "--force-reinstall", *where)
     if pins:
         file = folder / "planned.txt"
@@ -272,7 +274,7 @@ def _make_plan(
     if sources:
         calls.append((*exactly, *sources))
     unasked = frozenset(canonicalize_name(each.name) for each in items if not each.is_asked)
-    return Plan(changes=tuple(changes), calls=tuple(calls), unasked=unasked)
+    return Plan(changes=tuple(changes), calls=tuple(calls), wheels=brought.installed, unasked=unasked)
 
 
 def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
