@@ -114,7 +114,11 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     (Route, {"suffix": "more"}, "Says has no responder with the suffix 'more', such as on_get_more"),
     (Store, {"migrations": "migrations"}, "store 'bad': migrations is no folder, such as importlib.resources.files("),
     (Middleware, {"scope": "sites"}, "middleware 'bad': scope is no Literal['plugin', 'site', 'host']: 'sites'"),
-    (Check, {"kinds": frozenset({"readiness"})}, "kinds is no frozenset[Literal['live', 'ready', 'started']]: frozenset({'readiness'})"),
+    (
+        Check,
+        {"kinds": frozenset({"readiness"})},
+        "kinds is no frozenset[Literal['live', 'ready', 'started']]: frozenset({'readiness'})",
+    ),
     (
         Middleware,
         {"component": LooksTwice()},

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import InstalledPlugin
-    from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
 

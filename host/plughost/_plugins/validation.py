@@ -79,7 +79,7 @@ def _check(declared: object, where: str) -> None:
 def _(store: Store, where: str) -> None:
     _require(
         hasattr(store.migrations, "joinpath") and hasattr(store.migrations, "iterdir"),
-        f"{where}: migrations is no folder, such as importlib.resources.files(__package__) / \"migrations\": "
+        f'{where}: migrations is no folder, such as importlib.resources.files(__package__) / "migrations": '
         f"{reprlib.repr(store.migrations)}",
     )
 
