@@ -123,18 +123,6 @@ def test_a_prefix_below_another_prefix_is_no_conflict() -> None:
     assert {answer.headers["x-out"] for answer in responses.values()} == {"b"}
 
 
-@pytest.mark.parametrize(("moved", "stays"), [("a", "b"), ("b", "a")])
-def test_one_prefix_on_two_sites_is_no_conflict(moved: str, stays: str) -> None:
-    """Two plugins may use one prefix on two sites, and the settings can move either plugin to the other site."""
-    installed = [plugin_distribution(name, serving(Named(name), "/say", f"/{{{name}}}")) for name in "ab"]
-    settings = {"plugins": {moved: {"site": "library"}}}
-    with running_host(distributions=installed, settings=settings) as host:
-        with host.client("main") as client:
-            assert client.get("/say/x").json()["word"] == stays
-        with host.client("library") as client:
-            assert client.get("/say/x").json()["word"] == moved
-
-
 @pytest.mark.parametrize(
     "plugin",
     [
