@@ -24,7 +24,6 @@ from plughost._api.declarations import (
     Middleware,
     Observer,
     Operation,
-    Page,
     Parameter,
     Response,
     Route,
@@ -71,8 +70,9 @@ def _label(declared: Any) -> str:
 
 
 @singledispatch
-def _check(declared: object, where: str) -> None:
-    raise NotImplementedError  # unreachable: `registration.require_items` admits only the types below
+def _check(declared: Any, where: str) -> None:
+    """Check what only this kind of declaration has: here the function of a health check or a page."""
+    require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
@@ -106,11 +106,6 @@ def _(observer: Observer, where: str) -> None:
         require_function(observer, name, where)
     most = observer.at_most
     _require(most is None or most > 0, f"{where}: at_most is no number above 0")
-
-
-@_check.register
-def _(declared: Check | Page, where: str) -> None:
-    require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
