@@ -309,7 +309,7 @@ def _type_problems(declared: Any) -> Iterator[str]:
 
     A status or a folder given as text would fail inside the host, for all plugins at once.
     """
-    hints = _type_hints(type(declared))
+    hints = _type_hints(declared.__class__)
     for each in fields(declared):
         value = getattr(declared, each.name)
         if not _has_type(value, hints[each.name]):
