@@ -71,11 +71,8 @@ def make_logger(
     render: list[Any] = (
         # Plain tracebacks: the default shows the local variables of every frame, passwords and tokens among them.
         [
-            _drop_suppressed,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            _drop_none,
-            _trim_traceback,
-            _escape_controls,
+            _prepare_text,
             structlog.dev.ConsoleRenderer(
                 0,  # no padding after the event; positional, since its name differs between versions
                 colors=stream.isatty(),
@@ -222,43 +219,33 @@ def _add_request_id(logger: object, method: str, event: MutableMapping[str, Any]
     return event
 
 
-def _drop_suppressed(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Drop a suppressed event. A traceback or an audit event is only in the log: drop nothing but its reason."""
+def _prepare_text(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Return what a person is shown: no suppressed event, no None, no terminal sequences.
+
+    A traceback or an audit event is only in the log, so a suppressed one lacks nothing but its reason. A plugin's
+    traceback begins at its own code: the host's frames don't help to find the cause. Line breaks in the event are
+    escaped, too: a client that sends some could forge or hide lines. structlog escapes those in other fields.
+    """
     import structlog  # noqa: PLC0415 - see make_logger
 
-    if event["event"] not in this_thread.suppressed:
-        return event
-    if event["event"] != "audit" and "exception" not in event:
+    is_suppressed = event["event"] in this_thread.suppressed
+    if is_suppressed and event["event"] != "audit" and "exception" not in event:
         raise structlog.DropEvent
-    return {key: value for key, value in event.items() if key != "reason"}
-
-
-def _trim_traceback(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Begin a plugin's traceback at its own code: the host's frames don't help to find the cause."""
-    trace = event.get("exception")
-    return {**event, "exception": own_frames(trace)} if isinstance(trace, str) else event
-
-
-def _escape_controls(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Escape terminal sequences, and line breaks in the event: a client that sends some could forge or hide lines.
-
-    structlog escapes line breaks in other fields.
-    """
-    return {
-        key: (_EVENT_CONTROLS if key == "event" else _CONTROLS).sub(_escape, value)
-        if isinstance(value, str) and key != "exception"
-        else value
-        for key, value in event.items()
-    }
+    shown = {}
+    for key, value in event.items():
+        if value is None or (key == "reason" and is_suppressed):
+            continue
+        if not isinstance(value, str):
+            shown[key] = value
+        elif key == "exception":
+            shown[key] = own_frames(value)
+        else:
+            shown[key] = (_EVENT_CONTROLS if key == "event" else _CONTROLS).sub(_escape, value)
+    return shown
 
 
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
-
-
-def _drop_none(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Drop fields that are None, which tell a person nothing."""
-    return {key: value for key, value in event.items() if value is not None}
 
 
 def _render_json(logger: object, method: str, event: MutableMapping[str, Any]) -> str:
@@ -284,11 +271,6 @@ def _format_second(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
 
 
-_ENCODING_ERRORS: Final = (
-    UnicodeEncodeError,
-    OverflowError,
-    TypeError,
-    ValueError,
-)  # lone surrogates, giant numbers, odd keys
+_ENCODING_ERRORS: Final = (OverflowError, TypeError, ValueError)  # giant numbers, odd keys, lone surrogates
 _encode: Final = msgspec.json.Encoder(enc_hook=str).encode
 _encode_lines: Final = msgspec.json.Encoder(enc_hook=str).encode_lines

@@ -64,7 +64,7 @@ def _settings_models() -> dict[str, type[BaseModel]]:
     """Return the settings models of the installed plugins, by plugin."""
     generation = Host(read_settings(None, {}), logger=silent_logger()).dry_run(rehearsed=True)
     generation.close()
-    return {entry.name: entry.settings_model for entry in generation.registry if entry.settings_model is not None}
+    return {entry.name: type(entry.settings) for entry in generation.registry if entry.settings is not None}
 
 
 def test_every_setting_of_the_host_is_in_the_reference() -> None:

@@ -253,25 +253,6 @@ def test_a_package_without_types_is_found(plant: Callable[..., Any]) -> None:
     plant("planted-typed", speaker_source("1", "/bare"), **{"py.typed": ""}).test_it_says_that_it_is_typed()
 
 
-def test_a_function_without_annotations_is_found(plant: Callable[..., Any]) -> None:
-    """The failure names each place; private and annotated functions are not among them."""
-    source = """
-class Says:
-    def __init__(self, word: str):
-        self.word = word
-
-    def on_get(self, req: object, resp: object) -> None: ...
-
-    @staticmethod
-    def bare(word) -> None: ...
-
-
-def _private(word): ...
-"""
-    with pytest.raises(AssertionError, match=r"public functions without annotations at planted_any/__init__.py:9: "):
-        plant("planted-any", source).test_what_is_public_is_annotated()
-
-
 def test_an_operation_that_is_not_documented_is_found(plant: Callable[..., Any]) -> None:
     """The failure names everything that is missing."""
     suite = plant("planted-silent", UNDOCUMENTED)

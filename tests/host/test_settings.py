@@ -280,7 +280,7 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
         "PLUGHOST_CONFIG": "x",
         "OTHER": "x",
     }
-    warned = read("", tmp_path, **environment).unknown_variables({"shop": Model})
+    warned = read("", tmp_path, **environment).unknown_variables({"shop": Model()})
     assert len(warned) == 2
     assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
 
@@ -296,7 +296,7 @@ def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
 )
 def test_the_prefix_does_not_count_for_similarity(name: str, advice: str, tmp_path: Path) -> None:
     """The prefix makes no two variables similar; the words after it do."""
-    (warning,) = read("", tmp_path, **{f"PLUGHOST_{name}": "1"}).unknown_variables({"shop": Model})
+    (warning,) = read("", tmp_path, **{f"PLUGHOST_{name}": "1"}).unknown_variables({"shop": Model()})
     assert warning.startswith(f"environment: PLUGHOST_{name} is no setting; {advice}")
 
 

@@ -6,7 +6,7 @@ If a plugin's only command has the plugin's name, no group is needed: `plughost 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -31,14 +31,13 @@ from plughost._runtime.audit import CommandAudit
 from plughost._runtime.building import set_contexts
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost.stores import open_stores
+from plughost.stores import prepare_stores
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import InstalledPlugin
-    from plughost._settings.sources import Settings
     from plughost.stores import OpenStore
 
 
@@ -146,7 +145,11 @@ def _set_context(name: str, config: Path | None) -> None:
     set_contexts(host, registry, settings, trusted=(*settings.host.trusted, *ALIASES.values()))
     if "register_stores" in entry.hooks:
         registration.declare_stores(registry)
-        entry.context = replace(entry.context, stores=_LazyStores(entry, settings))
+        stores = prepare_stores({name: entry.declared.stores}, settings.stores)
+        for failure in stores.failures.values():
+            raise click.ClickException(str(failure))
+        stores.open()  # the first operation of each connects, since most commands use none
+        entry.context = replace(entry.context, stores=stores)
     if entry.state is not State.ACTIVE:
         raise click.ClickException(f"{entry.installed.label}: {entry.failure}")
     click.get_current_context().obj = entry.context
@@ -163,31 +166,6 @@ class _CommandHost(Host):
         """The stores of all installed plugins, even disabled ones, prepared but not open."""
         self.generation = Host(self.settings.with_all_enabled(), logger=silent_logger()).dry_run()
         return self.generation.stores
-
-
-class _LazyStores(Mapping[str, Any]):
-    """The stores of a command's plugin, opened on first use, since most commands use none."""
-
-    def __init__(self, entry: PluginRecord, settings: Settings) -> None:
-        self._entry = entry
-        self._settings = settings
-
-    def __getitem__(self, name: str) -> Any:
-        return self._opened[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return (store.name for store in self._entry.declared.stores)
-
-    def __len__(self) -> int:
-        return len(self._entry.declared.stores)
-
-    @cached_property
-    def _opened(self) -> Mapping[str, Any]:
-        """The open stores. A running host may have them open, too."""
-        stores = open_stores({self._entry.name: self._entry.declared.stores}, self._settings.stores)
-        for failure in stores.failures.values():
-            raise click.ClickException(str(failure))
-        return stores
 
 
 def _unavailable_command(name: str, message: str) -> click.Command:

@@ -107,24 +107,16 @@ def _mount_claims(record: PluginRecord) -> Iterator[str]:
 
 
 def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> Failure | None:
-    """Return why Falcon's router refuses a plugin's routes along with those of others on the same site, or None."""
-    unique_others = list(dict.fromkeys(others))
-    problem = routing_problem(record.declared.groups)
-    if problem is not None:
-        return Failure("conflict", problem)
+    """Return why Falcon's router refuses a plugin's routes along with others on the same site, or None."""
+    mounted = [(other, each) for other in dict.fromkeys((*others, record)) for each in other.declared.groups]
     for group in record.declared.groups:
-        site = record.site_of(group)
-        nested = [
-            (other, mounted)
-            for other in unique_others
-            for mounted in other.declared.groups
-            if other.site_of(mounted) == site and _is_nested(mounted.prefix, group.prefix)
-        ]
-        for other, mounted in nested:
-            clash = routing_problem([mounted, group])
-            if clash is not None:
-                cause = f"{clash}; the other route belongs to {other.installed.label}"
-                return Failure("conflict", cause, _PREFIX_ADVICE)
+        for other, each in mounted:
+            same_site = other.site_of(each) == record.site_of(group)
+            if each is not group and same_site and _is_nested(each.prefix, group.prefix):
+                clash = routing_problem([each, group])
+                if clash is not None:
+                    cause = f"{clash}; the other route belongs to {other.installed.label}"
+                    return Failure("conflict", cause, _PREFIX_ADVICE)
     return None
 
 

@@ -22,20 +22,13 @@ _MODULE_PREFIX: Final = "plughost_single_file_"
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 
-class _EntryPoint(metadata.EntryPoint):
-    """An entry point that loads by a function: its object is in no module on `sys.path`."""
-
-    def load(self) -> Any:
-        return vars(self)["function"]()
-
-
 class MemoryDistribution(metadata.Distribution):
     """A distribution of one plugin, with metadata that exist only in memory."""
 
     def __init__(self, text: str, plugin: str, value: str, load: Callable[[], Any], file: Path | None = None) -> None:
         self._text = text
-        point = _EntryPoint(plugin, value, ENTRY_POINT_GROUP)
-        vars(point).update(function=load, file=file)
+        point = metadata.EntryPoint(plugin, value, ENTRY_POINT_GROUP)
+        vars(point).update(load=load, file=file)  # its object is in no module on `sys.path`
         self._points = metadata.EntryPoints([point])
 
     @property

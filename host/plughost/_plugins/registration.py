@@ -177,10 +177,10 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
     except SettingsError as error:
         raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
     if model is _NoSettings:
-        model, values = None, None
+        values = None
     if record.reused and (values, mount) != (record.settings, record.mount):
         reinstantiate(record, registry)
-    record.settings_model, record.settings, record.mount = model, values, mount
+    record.settings, record.mount = values, mount
 
 
 def set_contexts(

@@ -16,8 +16,6 @@ from plughost._api.declarations import Declarations
 from plughost._plugins.failures import Failure, Interrupted, bounded, failure_from, never, with_advice
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from plughost._api.context import PluginContext
     from plughost._api.declarations import RouteGroup
     from plughost._plugins.environment import InstalledPlugin
@@ -53,7 +51,6 @@ class PluginRecord:
     trouble: list[Failure] = field(default_factory=list)
     plugin: Any = None
     hooks: tuple[str, ...] = ()
-    settings_model: type[BaseModel] | None = None
     settings: Any = None
     mount: MountSettings = None  # type: ignore[assignment] # set before any hook that takes a context
     context: PluginContext[Any] = None  # type: ignore[assignment] # set before any hook that takes it

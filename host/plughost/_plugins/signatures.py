@@ -80,8 +80,6 @@ def _parameter_problems(
     used_arguments: set[str] = set()
     for reader in readers:
         declared = reader.declared
-        if declared.place not in ("path", "query", "header"):
-            yield f"the parameter {declared.name!r} has no place {declared.place!r}: it is path, query or header"
         if declared.place == "path" and declared.name not in fields:
             yield f"it declares the path parameter {declared.name!r}, which the path lacks: rename or remove it"
         if reader.argument in used_arguments or (declared.place != "path" and reader.argument in fields):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
-from datetime import UTC, date, datetime
-from functools import singledispatch
+from datetime import UTC, datetime
+from functools import cache, singledispatch
 from itertools import combinations
-from typing import Any, Final, Literal
+from types import UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 from falcon.routing import CompiledRouter
 from falcon.routing.util import SuffixedMethodNotFoundError
@@ -23,7 +24,6 @@ from plughost._api.declarations import (
     Middleware,
     Observer,
     Operation,
-    Page,
     Parameter,
     Response,
     Route,
@@ -39,8 +39,8 @@ from plughost._plugins.signatures import require_function, require_sync, respond
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
-_TypeCheck = Callable[[Any], bool]
 _NESTED: Final = (Route, Operation, Response, Parameter)
+_CHECKED_ELSEWHERE: Final = dict.fromkeys(("ErrorFormat", "RequestKind", "RequestRecord", "Traversable"), Any)
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 _MIN_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 100 * 365.25 * 86400
@@ -70,13 +70,18 @@ def _label(declared: Any) -> str:
 
 
 @singledispatch
-def _check(declared: object, where: str) -> None:
-    raise NotImplementedError  # unreachable: `registration.require_items` admits only the types below
+def _check(declared: Any, where: str) -> None:
+    """Check what only this kind of declaration has: here the function of a health check or a page."""
+    require_function(declared, "check" if isinstance(declared, Check) else "render", where)
 
 
 @_check.register
 def _(store: Store, where: str) -> None:
-    _require(store.entities is None or callable(store.entities), f"{where}: entities is no function")
+    _require(
+        hasattr(store.migrations, "joinpath") and hasattr(store.migrations, "iterdir"),
+        f'{where}: migrations is no folder, such as importlib.resources.files(__package__) / "migrations": '
+        f"{reprlib.repr(store.migrations)}",
+    )
 
 
 @_check.register
@@ -86,8 +91,6 @@ def _(middleware: Middleware, where: str) -> None:
     _require(methods, f"{where}: the component has none of {', '.join(_MIDDLEWARE_METHODS)}")
     for name in methods:
         require_function(middleware.component, name, where)
-    known = middleware.scope in ("plugin", "site", "host")
-    _require(known, f"{where}: there is no scope {middleware.scope!r}; scopes are plugin, site, host")
     _require_site(middleware.site, where)
     _require(
         middleware.scope != "plugin" or "process_request" not in methods,
@@ -102,12 +105,7 @@ def _(observer: Observer, where: str) -> None:
     for name in given:
         require_function(observer, name, where)
     most = observer.at_most
-    _require(most is None or (type(most) is int and most > 0), f"{where}: at_most is no number above 0")
-
-
-@_check.register
-def _(declared: Check | Page, where: str) -> None:
-    require_function(declared, "check" if isinstance(declared, Check) else "render", where)
+    _require(most is None or most > 0, f"{where}: at_most is no number above 0")
 
 
 @_check.register
@@ -120,7 +118,7 @@ def _(job: Job, where: str) -> None:
     _require(job.every is None or job.cron is None, f"{where}: it has every and cron; give it one of them")
     seconds = job.every
     _require(
-        seconds is None or (type(seconds) in (int, float) and _MIN_SECONDS <= seconds <= _MAX_SECONDS),
+        seconds is None or _MIN_SECONDS <= seconds <= _MAX_SECONDS,
         f"{where}: every {seconds!r} is no number of seconds from 0.001 to 3155760000, which are 100 years",
     )
     if job.cron is not None:
@@ -230,8 +228,6 @@ def _check_common(declared: Operation | RouteGroup, where: str) -> None:
     """Check the fields that an operation has, or a group for all of its operations."""
     for name in ("deprecated", "sunset"):
         day = getattr(declared, name)
-        is_day = day is None or isinstance(day, date)
-        _require(is_day, f"{where}: {name} {day!r} is no date: write datetime.date(2027, 1, 31)")
         is_naive = isinstance(day, datetime) and day.tzinfo is None
         _require(not is_naive, f"{where}: {name} {day} has no zone: add tzinfo=datetime.UTC, or give a date")
     deprecated, sunset = declared.deprecated, declared.sunset
@@ -242,7 +238,7 @@ def _check_common(declared: Operation | RouteGroup, where: str) -> None:
     is_link = not any(each in declared.successor for each in '<>" \r\n')
     _require(is_link, f"{where}: its successor {declared.successor!r} is no URL or path")
     limit = declared.body_limit
-    _require(limit is None or (type(limit) is int and limit > 0), f"{where}: body_limit {limit!r} is no size in bytes")
+    _require(limit is None or limit > 0, f"{where}: body_limit {limit!r} is no size in bytes")
 
 
 def _check_operation(operation: Operation, where: str) -> None:
@@ -252,8 +248,6 @@ def _check_operation(operation: Operation, where: str) -> None:
     for name in ("produces", "consumes"):
         for each in getattr(operation, name):
             _require(each.count("/") == 1, f"{where}: {name} {each!r}, which is no media type")
-    is_model = inspect.isclass(operation.request) and issubclass(operation.request, BaseModel)
-    _require(operation.request is None or is_model, f"{where}: request {operation.request!r} is no pydantic model")
     problem = _schema_problem(operation.request, "validation")
     model = _name(operation.request)
     _require(problem is None, f"{where}: the model {model} of the request can't be described: {problem}")
@@ -311,15 +305,15 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
 
 
 def _type_problems(declared: Any) -> Iterator[str]:
-    """Yield which values in a declaration have a wrong type, and the right type.
+    """Yield which values in a declaration are not of the type of their field.
 
     A status or a folder given as text would fail inside the host, for all plugins at once.
     """
+    hints = _type_hints(declared.__class__)
     for each in fields(declared):
-        type_name, has_type = _FIELD_TYPES.get(str(each.type), ("", None))
         value = getattr(declared, each.name)
-        if has_type is not None and not has_type(value):
-            yield f"{each.name} is no {type_name}: {reprlib.repr(value)}"
+        if not _has_type(value, hints[each.name]):
+            yield f"{each.name} is no {each.type}: {reprlib.repr(value)}"
             continue
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
         if isinstance(value, tuple | list):
@@ -329,44 +323,25 @@ def _type_problems(declared: Any) -> Iterator[str]:
                 yield from (f"{label}: {problem}" for problem in _type_problems(item))
 
 
-def _instance_of(*kinds: type) -> _TypeCheck:
-    return lambda value: isinstance(value, kinds)
+@cache
+def _type_hints(kind: type) -> Mapping[str, Any]:
+    return get_type_hints(kind, localns=_CHECKED_ELSEWHERE | {"BaseModel": BaseModel})
 
 
-def _sequence_of(kind: type) -> _TypeCheck:
-    return lambda value: isinstance(value, tuple | list) and all(isinstance(each, kind) for each in value)
-
-
-def _mapping_of(key: type, kind: type = object) -> _TypeCheck:
-    return lambda value: (
-        isinstance(value, Mapping)
-        and all(isinstance(name, key) and isinstance(each, kind) for name, each in value.items())
-    )
-
-
-def _is_kinds(value: object) -> bool:
-    return isinstance(value, AbstractSet) and value <= {"live", "ready", "started"}
-
-
-def _is_folder(value: object) -> bool:
-    return hasattr(value, "joinpath") and hasattr(value, "iterdir")
-
-
-_FIELD_TYPES: Final[Mapping[str, tuple[str, _TypeCheck]]] = {
-    "str": ("text", _instance_of(str)),
-    "str | None": ("text or None", _instance_of(str, type(None))),
-    "bool": ("bool", _instance_of(bool)),
-    "int | None": ("integer or None", _instance_of(int, type(None))),
-    "frozenset[Literal['live', 'ready', 'started']]": ("set of live, ready or started", _is_kinds),
-    "tuple[str, ...]": ("tuple of texts", _sequence_of(str)),
-    "tuple[int, ...]": ("tuple of integers", _sequence_of(int)),
-    "tuple[Parameter, ...]": ("tuple of Parameter", _sequence_of(Parameter)),
-    "tuple[Route, ...]": ("tuple of Route", _sequence_of(Route)),
-    "Mapping[str, Operation]": ("mapping of methods to Operation", _mapping_of(str, Operation)),
-    "Mapping[int, Response]": ("mapping of statuses, which are integers, to Response", _mapping_of(int, Response)),
-    "Mapping[str, str]": ("mapping of texts to texts", _mapping_of(str, str)),
-    "Mapping[str, Any]": ("mapping with texts as keys", _mapping_of(str)),
-    "Mapping[str, Any] | None": ("mapping with texts as keys", lambda value: value is None or _mapping_of(str)(value)),
-    "Traversable": ('folder, such as importlib.resources.files(__package__) / "migrations"', _is_folder),
-}
-"""The name and the check of a type, by the field's annotation. Other fields are checked elsewhere."""
+def _has_type(value: Any, hint: Any) -> bool:
+    """Return whether a value is of a type. A list may stand for a tuple, and an integer for a float."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_has_type(value, each) for each in inner)
+    if origin is Literal:
+        return value in inner
+    if origin is type:
+        return isinstance(value, type) and issubclass(value, inner)
+    if origin in (tuple, frozenset):
+        kinds = tuple | list if origin is tuple else AbstractSet
+        return isinstance(value, kinds) and all(_has_type(each, inner[0]) for each in value)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and all(
+            _has_type(each, kind) for item in value.items() for each, kind in zip(item, inner, strict=True)
+        )
+    return hint is Any or isinstance(value, (int, float) if hint is float else origin or hint)

@@ -163,8 +163,8 @@ def _warnings(host: HostState, registry: Registry, settings: Settings, sites: It
     yield from audit_warnings(settings)
     installed = [record.name for record in registry]
     yield from settings.unknown_plugins(installed)
-    models = {record.name: record.settings_model for record in registry}
-    unread = [each.name for each in registry if each.settings_model is None and each.state is not State.ACTIVE]
+    models = {record.name: record.settings for record in registry}
+    unread = [each.name for each in registry if each.settings is None and each.state is not State.ACTIVE]
     yield from settings.unknown_variables(models, unread)
     for name in (*settings.host.disabled, *host.without):
         if name not in installed:

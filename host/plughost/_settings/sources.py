@@ -211,8 +211,8 @@ class Settings:
             if name not in names
         ]
 
-    def unknown_variables(self, plugins: Mapping[str, type[BaseModel] | None], unread: Iterable[str] = ()) -> list[str]:
-        """Return a warning for each `PLUGHOST_` variable that sets nothing, given the settings models of all plugins.
+    def unknown_variables(self, plugins: Mapping[str, BaseModel | None], unread: Iterable[str] = ()) -> list[str]:
+        """Return a warning for each `PLUGHOST_` variable that sets nothing, given the settings of all plugins.
 
         It is no error: an orchestrator sets such variables itself for a service named plughost. The models of `unread`
         plugins are not known, such as of disabled ones: each of their variables may be right.
@@ -221,7 +221,7 @@ class Settings:
         known = set(variable_names(HostSettings, ENV_PREFIX))
         for name, model in plugins.items():
             known.update(variable_names(MountSettings, plugin_prefix(name)))
-            known.update(variable_names(model, plugin_prefix(name)) if model is not None else ())
+            known.update(variable_names(type(model), plugin_prefix(name)) if model is not None else ())
         return [
             f"environment: {name} is no setting{did_you_mean(name, sorted(known), VARIABLES_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)

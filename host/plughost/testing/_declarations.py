@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,11 +33,9 @@ _PROMETHEUS_SUFFIXES: Final = {
     "histogram": ("", "_bucket", "_count", "_sum"),
 }
 
-_MAX_SHOWN: Final = 5
-
 
 class DeclarationTests(Suite):
-    """Tests of declarations and annotations, and of conflicts with all other installed plugins."""
+    """Tests of declarations, and of conflicts with all other installed plugins."""
 
     def test_every_operation_is_documented(self, host: RunningHost) -> None:
         """The description tells the purpose of each operation, its parameters, and its successful responses."""
@@ -81,31 +78,12 @@ class DeclarationTests(Suite):
 
     def test_it_says_that_it_is_typed(self) -> None:
         """Importers of the plugin get its types: its package has the file `py.typed` (PEP 561)."""
-        folders = self._folders()
+        spec = importlib.util.find_spec(self.package)
+        folders = [Path(each) for each in (spec.submodule_search_locations if spec else None) or ()]
         typed = not folders or any((folder / "py.typed").is_file() for folder in folders)
         assert typed, (
             f"the package {self.package} has no file py.typed: add an empty one, and name it in the package data"
         )
-
-    def test_what_is_public_is_annotated(self) -> None:
-        """A package that says it is typed annotates what others may call, and its hooks."""
-        missing = [
-            f"{file.relative_to(folder.parent)}:{line}"
-            for folder in self._folders()
-            for file in sorted(folder.rglob("*.py"))
-            for line in _unannotated(ast.parse(file.read_bytes()).body)
-        ]
-        more = f" and {len(missing) - _MAX_SHOWN} more" if len(missing) > _MAX_SHOWN else ""
-        shown = ", ".join(missing[:_MAX_SHOWN])
-        assert not missing, (
-            f"the package {self.package} has public functions without annotations at {shown}{more}:"
-            " annotate each argument and what is returned"
-        )
-
-    def _folders(self) -> list[Path]:
-        """Return the folders of the plugin's package; none of a single module."""
-        spec = importlib.util.find_spec(self.package)
-        return [Path(each) for each in (spec.submodule_search_locations if spec else None) or ()]
 
 
 def _undocumented(operation: Operation) -> Iterator[str]:
@@ -123,22 +101,6 @@ def _undocumented(operation: Operation) -> Iterator[str]:
         has_body = status < 300 and status not in {204, 205} and response.media_types
         if has_body and response.model is None and response.schema is None:
             yield f"doesn't say what is in its response {status}: give it a model, or media_types=() if nothing is"
-
-
-def _unannotated(body: Iterable[ast.stmt], *, in_class: bool = False) -> Iterator[int]:
-    """Yield the lines of public functions and methods that lack an annotation."""
-    for each in body:
-        if isinstance(each, ast.ClassDef) and not each.name.startswith("_"):
-            yield from _unannotated(each.body, in_class=True)
-        elif isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            if each.name.startswith("_") and each.name != "__init__":
-                continue
-            spec = each.args
-            arguments = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
-            is_bound = in_class and not any(getattr(to, "id", "") == "staticmethod" for to in each.decorator_list)
-            missing = any(one is not None and one.annotation is None for one in arguments[is_bound:])
-            if missing or (each.returns is None and each.name != "__init__"):
-                yield each.lineno
 
 
 def _claims(plugin: str, registry: Registry) -> Iterator[str]:

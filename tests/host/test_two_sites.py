@@ -1,0 +1,47 @@
+"""Routes conflict only on one site: one prefix may stand on two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.host.plugins import Plugin, group_of, serving
+
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    import falcon
+
+
+class Named:
+    """Answers with its name, whatever the field of its path is called."""
+
+    def __init__(self, name: str) -> None:
+        """Store the name."""
+        self.name = name
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, **_: str) -> None:
+        """Answer."""
+        resp.media = {"word": self.name}
+
+
+@pytest.mark.parametrize(("moved", "stays"), [("a", "b"), ("b", "a")])
+def test_one_prefix_on_two_sites_is_no_conflict(moved: str, stays: str) -> None:
+    """Two plugins may use one prefix on two sites, and the settings can move either plugin to the other site."""
+    installed = [plugin_distribution(name, serving(Named(name), "/say", f"/{{{name}}}")) for name in "ab"]
+    settings = {"plugins": {moved: {"site": "library"}}}
+    with running_host(distributions=installed, settings=settings) as host:
+        with host.client("main") as client:
+            assert client.get("/say/x").json()["word"] == stays
+        with host.client("library") as client:
+            assert client.get("/say/x").json()["word"] == moved
+
+
+def test_a_plugin_has_different_routes_below_one_prefix_on_two_sites() -> None:
+    """Routes conflict only on one site."""
+    groups = [group_of(Named(site), "/say", f"/{{{site}}}", site=site) for site in ("main", "library")]
+    plugin = Plugin(register_routes=lambda context: groups)
+    with running_host(distributions=[plugin_distribution("a", plugin)]) as host:
+        for site in ("main", "library"):
+            with host.client(site) as client:
+                assert client.get("/say/x").json()["word"] == site
