@@ -313,7 +313,7 @@ def _type_problems(declared: Any) -> Iterator[str]:
     for each in fields(declared):
         value = getattr(declared, each.name)
         if not _has_type(value, hints[each.name]):
-            yield f"{each.name} is no {each.type}: {reprlib.repr(value)}"
+            yield f"{each.name} must be {each.type}, not {reprlib.repr(value)}"
             continue
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
         if isinstance(value, tuple | list):
