@@ -76,7 +76,8 @@ class Response(falcon.Response):
         try:
             body = super().render_body()
         except falcon.HTTPUnsupportedMediaType:  # Falcon would tell the client that its request is wrong
-            raise TypeError(f"resp.media is JSON, and can't be sent as {headers['content-type']}: use resp.text") from None
+            kind = headers.get("content-type")
+            raise TypeError(f"resp.media is JSON, and can't be sent as {kind}: use resp.text") from None
         if type(body) is not bytes and body is not None:
             check_part(body)
         return body

@@ -9,13 +9,15 @@ import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from plughost import SiteView
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._operations import Suite
+
+if TYPE_CHECKING:
+    from plughost import SiteView
 
 _TIMEOUT: Final = 600
 # A failed precondition is a right response to a valid request.

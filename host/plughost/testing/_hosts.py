@@ -125,7 +125,8 @@ class RunningHost:
         return self.host.generation.stores[name]
 
     def _not_serving(self) -> str:
-        return "".join(f"; {each.name} is {each.state}: {each.reason}" for each in self.host.view.plugins if each.reason)
+        plugins = self.host.view.plugins
+        return "".join(f"; {each.name} is {each.state}: {each.reason}" for each in plugins if each.reason)
 
 
 @contextmanager

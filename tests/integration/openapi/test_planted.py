@@ -93,7 +93,7 @@ def test_an_undeclared_answer_is_found(
 def test_a_rule_that_no_schema_expresses_is_declared_by_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, declared: str, found: str
 ) -> None:
-    """An operation that declares the status of invalid input may refuse a body that its schema allows; others may not."""
+    """An operation that declares the status of invalid input may refuse what its schema allows; others may not."""
     monkeypatch.syspath_prepend(tmp_path)
     module = name.replace("-", "_")
     files = {f"{module}.py": STAYS.format(declared=declared)}
