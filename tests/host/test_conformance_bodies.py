@@ -136,6 +136,29 @@ def test_a_group_that_has_every_path_below_its_prefix_passes(plant: Callable[...
         suite.test_one_trailing_slash_is_the_same_resource(ask, calls)
 
 
+EMPTY = """
+from plughost import Operation, Response, Route, RouteGroup, hookimpl
+
+
+class Empty:
+    def on_get(self, req, resp):
+        resp.status = 204
+
+
+@hookimpl
+def register_routes(context):
+    get = Operation(summary="Get", responses={204: Response(description="It is there.", media_types=())})
+    return [RouteGroup(prefix="/empty", routes=(Route("", Empty(), {"GET": get}),))]
+"""
+
+
+def test_an_operation_without_a_body_ignores_accept(plant: Callable[..., Any]) -> None:
+    """The suite expects no 406 where no response has a type to choose."""
+    suite = plant("planted-empty", EMPTY)
+    with running_host(["planted-empty"], strict=True) as host, suite.clients(host) as client_of:
+        suite.test_an_accept_that_excludes_all_is_406(make_ask(client_of), operation_calls(host, "planted-empty"))
+
+
 def test_a_form_that_accepts_anything_is_found(plant: Callable[..., Any]) -> None:
     """The failure names the operation and the body that it accepted."""
     suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))

@@ -70,6 +70,7 @@ FAILURES: dict[str, Do] = {
     "answers text as data": lambda resp: give(resp, data="abc"),
     "answers a bytearray": lambda resp: give(resp, data=bytearray(b"abc")),
     "answers a number": lambda resp: give(resp, data=1),
+    "answers media as plain text": lambda resp: give(resp, media="abc"),
     "answers a number as text": lambda resp: give(resp, text=1),
     "names a header with a space": lambda resp: resp.set_header("X A:", "1"),
     "breaks a header's line": lambda resp: resp.set_header("X-A", "1\r\nX-B: 2"),

@@ -115,6 +115,13 @@ def test_a_session_is_unusable_after_its_operation(store: OpenStore[Session]) ->
         store.read(lambda session: (row for row in session.rows("SELECT 1")))
 
 
+@pytest.mark.parametrize("values", [("a",), ("a", 1, 2)])
+def test_a_wrong_number_of_values_is_a_store_error(store: OpenStore[Session], values: tuple[object, ...]) -> None:
+    """The error is of the same class on each database, and gives both numbers."""
+    with pytest.raises(StoreError, match=rf"(?s)2.*{len(values)}"):
+        store.read(Session.rows, "SELECT 1 FROM products WHERE sku = ? AND stock = ?", *values)
+
+
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", 2**63, -(2**63) - 1, Decimal("NaN"), Decimal("Infinity")])
 def test_a_value_that_no_column_can_hold_is_a_value_error(store: OpenStore[Session], value: Any) -> None:
     """The error is the same on each database, whether the value is stored or searched for."""

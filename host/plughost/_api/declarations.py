@@ -99,8 +99,8 @@ class Operation:
         summary: One line, imperative.
         request: The model of the body, or None if no body is read.
         responses: Status to response. The host's own errors (404, 405, 406, 413, 415 ...) need no mention.
-        produces: Media types of the successful responses. An `Accept` that excludes them all gets 406. If empty,
-            `Accept` is ignored.
+        produces: Media types of the successful responses. An `Accept` that excludes them all gets 406. If empty, or if
+            no successful response has a body, `Accept` is ignored.
         parameters: Query and header parameters, and fields of the path.
         security: Names of HTTP authentication schemes, any one of which admits a request. The host's authenticator
             verifies `bearer`. For any other, such as `basic`, the host only requires credentials, and the resource

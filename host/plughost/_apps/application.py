@@ -20,7 +20,7 @@ from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._json.codec import JSONHandler
 from plughost.http._request import Request
 from plughost.http._response import Response, best_offer, close_stream, not_acceptable, status_code
-from plughost.http._routing import RawPathRouter
+from plughost.http._routing import RawPathRouter, find_group, raw_path
 from plughost.stores._errors import StoreError, http_error
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def build_app(
     that returns a value fails: Falcon would ignore it. `audit` records refusals.
     """
     routes = {template: mounted for group in groups for template, mounted in group.routes.items()}
-    router = RawPathRouter(routes, {group.group.prefix: group.fallback for group in groups}, dev=dev)
+    prefixes = {group.group.prefix: group.fallback for group in groups}
+    router = RawPathRouter(routes, prefixes, dev=dev)
     edge = Edge(router.find, allowed_hosts)
     components: Any = [edge, *middleware, RouteMiddleware(common_fields(vary)), *innermost]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
@@ -166,7 +167,7 @@ def build_app(
     for group in (mounted.group for mounted in groups):
         for route in group.routes:
             app.add_route(group.prefix + route.path, route.resource, suffix=route.suffix)
-    handlers = _ErrorHandlers(logger, audit)
+    handlers = _ErrorHandlers(logger, audit, prefixes)
     app.add_error_handler(Exception, handlers.on_exception)
     app.add_error_handler(StoreError, handlers.on_store_error)
     app.add_error_handler(falcon.HTTPError, handlers.on_http_error)
@@ -220,13 +221,17 @@ class RouteMiddleware:
 
 
 class _ErrorHandlers:
-    def __init__(self, logger: structlog.stdlib.BoundLogger, audit: Audit | None) -> None:
+    def __init__(
+        self, logger: structlog.stdlib.BoundLogger, audit: Audit | None, prefixes: Mapping[str, MountedRoute]
+    ) -> None:
         self._logger = logger
         self._audit = audit
+        self._prefixes = prefixes
 
     def on_http_error(self, req: Request, resp: falcon.Response, error: falcon.HTTPError, _: object) -> None:
         """Replace the response by a Falcon error, in the format of the request's route group."""
-        mounted = req.mounted
+        # Middleware of the site may fail before routing.
+        mounted = req.mounted or find_group(self._prefixes, raw_path(req.env))
         errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
         if error.description is None:
             error.description = _DEFAULT_DESCRIPTIONS.get(error.status_code)

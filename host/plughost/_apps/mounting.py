@@ -90,7 +90,7 @@ def mount(
             limit = operation.body_limit or body_limit
             operations[method] = MountedOperation(
                 body_limit=limit if max_body_limit is None else min(limit, max_body_limit),
-                produces=_offers(operation),
+                produces=offers_of(operation),
                 process_resource=(*undeclared.process_resource, *checks, *_methods(own, "process_resource")),
                 process_response=(
                     *_methods(own, "process_response"),
@@ -119,7 +119,7 @@ def _fields_by_version(versions: Versions | None, vary: Sequence[str]) -> dict[s
     return {None: fields} | {version: fields | {"api-version": version} for version in versions.supported}
 
 
-def _offers(operation: Operation) -> Offers:
+def offers_of(operation: Operation) -> Offers:
     """Return the media types that Accept may choose from. Empty if a success has no body, as after a delete."""
     successes = [response for status, response in operation.responses.items() if 200 <= status < 300]
     has_body = not successes or any(response.model is not None or response.schema is not None for response in successes)

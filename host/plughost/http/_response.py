@@ -73,7 +73,11 @@ class Response(falcon.Response):
         if self._media is not None and "content-type" not in headers and self.text is None and self._data is None:
             headers["content-type"] = falcon.MEDIA_JSON
             self._media_rendered = encode(self._media)
-        body = super().render_body()
+        try:
+            body = super().render_body()
+        except falcon.HTTPUnsupportedMediaType:  # Falcon would tell the client that its request is wrong
+            kind = headers.get("content-type")
+            raise TypeError(f"resp.media is JSON, and can't be sent as {kind}: use resp.text") from None
         if type(body) is not bytes and body is not None:
             check_part(body)
         return body

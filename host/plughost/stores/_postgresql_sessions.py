@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
-from plughost.stores._errors import LOCKED, ConnectionLost, Damaged, OutcomeUnknown, one_line, translate
+from plughost.stores._errors import LOCKED, ConnectionLost, Damaged, OutcomeUnknown, StoreError, one_line, translate
 from plughost.stores._sessions import TABLE, BaseAdminSession, Fetch, Session, check_values, quote
 
 T = TypeVar("T")
@@ -47,6 +47,8 @@ class PostgreSQLSession(Session):
         connection = self._connection or self.connection
         cursor = connection.cursor()
         if values:
+            if (wanted := sql.count("?")) != len(values):
+                raise StoreError(f"the statement has {wanted} placeholders `?` for {len(values)} values: {sql}")
             sql = sql.replace("%", "%%").replace("?", "%s")
         self._send(cursor, self.before() + sql, values or None)
         return fetch(cursor)

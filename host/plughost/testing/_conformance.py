@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import falcon
 import pytest
 
+from plughost._apps.mounting import offers_of
 from plughost.testing._databases import store_settings
 from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
@@ -123,7 +124,7 @@ class Conformance(DeclarationTests, LifecycleTests, FuzzingTests):
     def test_an_accept_that_excludes_all_is_406(self, ask: Ask, calls: list[OperationCall]) -> None:
         """A client gets no media type that its `Accept` excludes."""
         for call in calls:
-            if call.method == "GET" and call.operation.produces and not call.operation.security:
+            if call.method == "GET" and offers_of(call.operation) and not call.operation.security:
                 answer = ask(call, headers={"Accept": "image/x-nothing-makes-this"})
                 _check_error(answer, call, {406}, "Accept")
 

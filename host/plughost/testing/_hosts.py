@@ -75,8 +75,10 @@ class RunningHost:
         """Return the TCP port of a listener.
 
         Raises:
-            KeyError: The site has no such listener, or no active plugin.
+            KeyError: The site has no such listener, or no active plugin. The message says which plugins don't serve.
         """
+        if (site, scheme) not in self.host.ports:
+            raise KeyError(f"no plugin serves on the site {site} over {scheme}{self._not_serving()}")
         return self.host.ports[site, scheme]
 
     def url(self, site: str = "main", scheme: str = "http") -> str:
@@ -116,9 +118,15 @@ class RunningHost:
         """Return an open store, for tests of a plugin's use of it.
 
         Raises:
-            KeyError: No active plugin offers it.
+            KeyError: No active plugin offers it. The message says which plugins don't serve.
         """
+        if name not in self.host.generation.stores:
+            raise KeyError(f"no active plugin has a store {name}{self._not_serving()}")
         return self.host.generation.stores[name]
+
+    def _not_serving(self) -> str:
+        plugins = self.host.view.plugins
+        return "".join(f"; {each.name} is {each.state}: {each.reason}" for each in plugins if each.reason)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, create_model
@@ -21,6 +22,12 @@ class Lid(BaseModel):
     """A model in a box."""
 
     colour: str = "red"
+
+
+class Priced(BaseModel):
+    """A model with a Decimal that has no rule of the host."""
+
+    price: Decimal
 
 
 class Opaque:
@@ -54,3 +61,9 @@ def test_members_have_no_titles() -> None:
     """Pydantic would give each member a title that repeats its name."""
     lid: Any = Schemas([(Lid, "validation")]).components["Lid"]
     assert "title" not in lid["properties"]["colour"]
+
+
+def test_a_sent_decimal_is_a_number() -> None:
+    """The host writes a Decimal as a number, so the description promises no string."""
+    priced: Any = Schemas([(Priced, "serialization")]).components["Priced"]
+    assert priced["properties"]["price"] == {"type": "number"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +30,36 @@ def register_routes(context):
     return [RouteGroup(prefix="/says", routes=(Route("", Says(), {{"GET": word}}),))]
 """
 
+STAYS = """
+from pydantic import BaseModel, model_validator
+
+from plughost import Operation, Response, Route, RouteGroup, hookimpl
+from plughost.http import read_body
+
+
+class Stay(BaseModel):
+    nights: int
+    breakfasts: int
+
+    @model_validator(mode="after")
+    def sleeps_first(self):
+        if self.breakfasts > self.nights:
+            raise ValueError("a breakfast needs a night")
+        return self
+
+
+class Stays:
+    def on_post(self, req, resp, hotel):
+        resp.media = read_body(req, Stay).nights
+
+
+@hookimpl
+def register_routes(context):
+    responses = {{200: Response(description="The nights.", model=int){declared}}}
+    book = Operation(summary="Book", request=Stay, responses=responses)
+    return [RouteGroup(prefix="/stays", routes=(Route("/{{hotel:int}}", Stays(), {{"POST": book}}),))]
+"""
+
 
 @pytest.mark.parametrize(
     ("name", "answer", "found"),
@@ -49,4 +80,23 @@ def test_an_undeclared_answer_is_found(
         with pytest.raises(AssertionError, match=rf"(?s){name} answers otherwise than it declares.*{found}"):
             conformance(name)().test_every_answer_is_as_described(tmp_path)
     else:
+        conformance(name)().test_every_answer_is_as_described(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "found"),
+    [
+        ("planted-rule", "", "Schema-valid request rejected"),
+        ("declared-rule", ', 400: Response(description="More breakfasts than nights.")', ""),
+    ],
+)
+def test_a_rule_that_no_schema_expresses_is_declared_by_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, declared: str, found: str
+) -> None:
+    """An operation that declares the status of invalid input may refuse what its schema allows; others may not."""
+    monkeypatch.syspath_prepend(tmp_path)
+    module = name.replace("-", "_")
+    files = {f"{module}.py": STAYS.format(declared=declared)}
+    write_package(tmp_path, name, files, entry_points=plugin_entry(name, module))
+    with pytest.raises(AssertionError, match=found) if found else nullcontext():
         conformance(name)().test_every_answer_is_as_described(tmp_path)

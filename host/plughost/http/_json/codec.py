@@ -74,7 +74,7 @@ def encode(value: object) -> bytes:
     Decimals are written as numbers with all their digits; those up to the exponent 324 without an exponent. Dates and
     times are written as ISO 8601, binary data as base64. Pydantic models (by alias), dataclasses, msgspec structs,
     enumerations, sets, mappings and `msgspec.Raw`, which is JSON already, may appear anywhere. A binary float that
-    isn't finite becomes null.
+    isn't finite becomes null. The keys of a mapping must not be Decimals: those would be written without quotes.
 
     Raises:
         ValueError: A Decimal is NaN or infinite, or a string has a lone surrogate.

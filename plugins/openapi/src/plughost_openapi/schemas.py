@@ -22,10 +22,14 @@ _ATTRIBUTE: Final = re.compile(r"^ {4}(\w+):[ ]?(.*(?:\n {5,}.*)*)", re.MULTILIN
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out the titles of members, which only repeat their names."""
+    """Leaves out the titles of members, which only repeat their names, and shows sent Decimals as numbers."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        """Pydantic would send a string; `plughost.http.encode` writes a number."""
+        return {"type": "number"} if self.mode == "serialization" else super().decimal_schema(schema)
 
 
 class Schemas:
