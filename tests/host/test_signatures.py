@@ -107,7 +107,7 @@ def test_matching_signatures_are_mounted(responder: Callable[..., object], param
         (on_get, (declared("isbn", "path"),), "it declares the path parameter 'isbn', which the path lacks"),
         (on_get, (declared("sku"),), "two of its parameters would be the argument 'sku'"),
         (on_get, (declared("a-b"), declared("a_b")), "two of its parameters would be the argument 'a_b'"),
-        (on_get, (declared("a", "cookie"),), "parameter 'a': place is no Literal['path', 'query', 'header']: 'cookie'"),
+        (on_get, (declared("a", "cookie"),), "place must be Literal['path', 'query', 'header'], not 'cookie'"),
         (on_get, (declared("a", type="object"),), "the type 'object' is none of string, integer, number, boolean"),
         (on_get, (declared("a", type="integer", multipleOf=5),), "multipleOf is not enforced for the type integer"),
         (on_get, (declared("a", type="integer", default="x"),), "'x', which its schema names, must be an integer"),
