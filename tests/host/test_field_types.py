@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from tests.host.plugins import Plugin, Says, Speaker, reason
@@ -25,6 +25,9 @@ from plughost import (
     Store,
 )
 from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sized
 
 
 class Looks:
@@ -131,6 +134,8 @@ TOLD: Final[list[tuple[type[Any], dict[str, Any], str]]] = [
     (Job, {"run": endless}, "job 'bad': run contains yield"),
     (Check, {"kinds": "ready"}, "kinds must be frozenset[Literal['live', 'ready', 'started']], not 'ready'"),
     (Store, {"breaking": 2}, "store 'bad': breaking must be tuple[int, ...], not 2"),
+    (Operation, {"body_limit": True}, "GET: body_limit must be int | None, not True"),
+    (Job, {"every": True}, "job 'bad': every must be float | None, not True"),
 ]
 
 
@@ -139,3 +144,18 @@ def test_a_likely_mistake_is_explained(kind: type[Any], changed: dict[str, Any],
     """The reason names the value's place, and what it has to be."""
     with running_host(distributions=[plugin_distribution("bad", declaring(kind, **changed))]) as host:
         assert message in reason(host, "bad")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owned(RouteGroup):
+    """A route group with a field of the plugin, whose type is imported for mypy alone."""
+
+    owner: Sized = ()
+
+
+def test_the_type_of_a_plugins_own_field_is_its_own_matter() -> None:
+    """A plugin may extend a declaration by fields of any type."""
+    group = Owned(prefix="/owned", routes=(Route("", Says("x"), {"GET": Operation(summary="Say it")}),))
+    plugin = Plugin(register_routes=lambda context: [group])
+    with running_host(distributions=[plugin_distribution("own", plugin)], strict=True) as host, host.client() as client:
+        assert client.get("/owned").status_code == 200

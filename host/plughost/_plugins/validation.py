@@ -312,7 +312,7 @@ def _type_problems(declared: Any) -> Iterator[str]:
     hints = _type_hints(declared.__class__)
     for each in fields(declared):
         value = getattr(declared, each.name)
-        if not _has_type(value, hints[each.name]):
+        if not _has_type(value, hints.get(each.name, Any)):
             yield f"{each.name} must be {each.type}, not {reprlib.repr(value)}"
             continue
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
@@ -325,7 +325,8 @@ def _type_problems(declared: Any) -> Iterator[str]:
 
 @cache
 def _type_hints(kind: type) -> Mapping[str, Any]:
-    return get_type_hints(kind, localns=_CHECKED_ELSEWHERE | {"BaseModel": BaseModel})
+    own = next(each for each in kind.__mro__ if each.__module__.startswith("plughost._api."))  # a plugin may add fields
+    return get_type_hints(own, localns=_CHECKED_ELSEWHERE | {"BaseModel": BaseModel})
 
 
 def _has_type(value: Any, hint: Any) -> bool:
@@ -344,4 +345,6 @@ def _has_type(value: Any, hint: Any) -> bool:
         return isinstance(value, Mapping) and all(
             _has_type(each, kind) for item in value.items() for each, kind in zip(item, inner, strict=True)
         )
-    return hint is Any or isinstance(value, (int, float) if hint is float else origin or hint)
+    is_truth_for_number = hint in (int, float) and isinstance(value, bool)
+    is_instance = hint is Any or isinstance(value, (int, float) if hint is float else origin or hint)
+    return is_instance and not is_truth_for_number
