@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 MASK: Final = "**********"
 """What pydantic shows in place of a secret."""
@@ -20,3 +20,12 @@ def mask_password(url: str) -> str:
     scheme, _, rest = url.partition("://")
     rest = re.sub(":.*@", ":***@", rest, flags=re.DOTALL)
     return f"{scheme}://" + re.sub("([?&][^=&]*(?:pas|pw)[^=&]*)=[^&]*", r"\1=***", rest, flags=re.IGNORECASE)
+
+
+def mask_urls(value: Any) -> Any:
+    """Return a JSON value without the passwords of URLs that are in its texts."""
+    if isinstance(value, str):
+        return re.sub(r"(://[^:@/\s]*:)[^@\s]+@", rf"\1{MASK}@", value)
+    if isinstance(value, dict):
+        return {key: mask_urls(each) for key, each in value.items()}
+    return [mask_urls(each) for each in value] if isinstance(value, list) else value
