@@ -57,6 +57,18 @@ def test_the_doctor_keeps_roots_settings_readable_for_the_host(line: Line, data:
     assert f"chgrp {NOBODY} {file} && chmod 640 {file}" in remedy
 
 
+def test_the_doctor_names_files_of_another_user_in_the_data_folder(line: Line, data: Path) -> None:
+    """The host may be unable to read them, as after a restored copy; the advice is how to give them to its user."""
+    (data / "stores").mkdir()
+    for path, owner in ((data / "stores", NOBODY), (data / "stores" / "notes.sqlite3", 0), (data / "kept", NOBODY)):
+        path.touch()
+        os.chown(path, owner, owner)
+    found = json.loads(line.run("doctor", "--json").output)
+    (finding,) = [each for each in found if each["about"] == "permissions"]
+    assert finding["found"] == f"{data / 'stores' / 'notes.sqlite3'}: not of {data}'s owner"
+    assert f"chown -R --reference={data} {data}" in finding["todo"]
+
+
 def test_a_failed_command_leaves_no_file_of_root(line: Line, data: Path) -> None:
     """A command that ends with an error also changes the owner of its files."""
     (data / "tls").mkdir()

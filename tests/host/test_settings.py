@@ -230,6 +230,14 @@ def test_secrets_are_masked_wherever_they_are(tmp_path: Path) -> None:
     assert SECRET not in repr(settings.plugin_settings("shop", Model))
 
 
+def test_the_password_of_a_url_is_masked_in_any_setting(tmp_path: Path) -> None:
+    """The rest of the URL is shown; URLs without a password are shown as they are."""
+    urls = [f"https://me:{SECRET}@example.org/simple", "https://example.org:443/simple"]
+    settings = read(f"[plugins.shop]\nnames = {urls}", tmp_path)
+    shown = {each.key: each.value for each in settings.values({"shop": settings.plugin_settings("shop", Model)})}
+    assert shown["plugins.shop.names"] == [urls[0].replace(SECRET, "*" * 10), urls[1]]
+
+
 @pytest.mark.parametrize(
     "text",
     [

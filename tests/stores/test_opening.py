@@ -140,8 +140,17 @@ def test_no_host_takes_advantage_of_anothers_attempt(
     ("url", "expected"),
     [
         ("mysql://me:secret@127.0.0.1/notes", "use a postgresql:// URL"),
-        ("postgresql://me:[secret@127.0.0.1/notes", "write [ and ] as %5B and %5D"),
-        ("postgresql://me:[secret]@127.0.0.1/notes", "write [ and ] as %5B and %5D"),
+        ("postgres//me:secret@127.0.0.1/notes", "use a postgresql:// URL"),
+        ("host=127.0.0.1 user=me password=secret", "use a postgresql:// URL"),
+        ("postgresql:/me:secret@127.0.0.1/notes", "is malformed: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE"),
+        ("postgresql://me:[secret@127.0.0.1/notes", "write / ? @ [ and ] in a part as %2F %3F %40 %5B and %5D"),
+        ("postgresql://me:[secret]@127.0.0.1/notes", "write / ? @ [ and ] in a part as %2F %3F %40 %5B and %5D"),
+        ("postgresql://me:secret/1@127.0.0.1/notes", "write / ? @ [ and ] in a part as %2F %3F %40 %5B and %5D"),
+        ("postgresql://me:1@secret@127.0.0.1/notes", "write / ? @ [ and ] in a part as %2F %3F %40 %5B and %5D"),
+        ("postgresql://me:secret?1@127.0.0.1/notes", "and the port as a number"),
+        ("postgresql://127.0.0.1:secret/notes", "and the port as a number"),
+        ("postgresql://me:secret#1@127.0.0.1/notes?user", "is malformed: postgresql://me:***@127.0.0.1/notes?user"),
+        ("postgresql://127.0.0.1/notes?user=me&passwd=secret", "notes?user=me&passwd=***"),
     ],
 )
 def test_an_unusable_url_fails_its_plugin(

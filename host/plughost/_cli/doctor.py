@@ -11,6 +11,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
@@ -228,6 +229,10 @@ def _check_permissions(settings: Settings, generation: Generation) -> Iterator[F
     for each, mode in modes.items():
         if mode & 0o002:
             yield Finding("permissions", "problem", f"{each} is writable by everybody", f"chmod o-w {each}")
+    if data_dir in modes and (others := _files_of_others(data_dir)):
+        found = f"{', '.join(map(str, others[:3]))}{' and more' if len(others) > 3 else ''}: not of {data_dir}'s owner"
+        todo = f"If the host can't use it, give it to its user: chown -R --reference={data_dir} {data_dir}"
+        yield Finding("permissions", "advice", found, todo)
     if file is None or modes.get(file, 0) & 0o006 != 0o004 or not file.absolute().parent.stat().st_mode & 0o001:
         return
     if secrets := _find_secrets(file, settings, generation):
@@ -237,6 +242,16 @@ def _check_permissions(settings: Settings, generation: Generation) -> Iterator[F
         if file.stat().st_uid == host.st_uid:
             todo = f"Make it readable only by the host's user: chmod 600 {file}"
         yield Finding("permissions", "advice", found, todo)
+
+
+def _files_of_others(folder: Path) -> list[Path]:
+    """Return the files below a folder that belong to others than its owner. Unreadable folders count as empty."""
+    owner, found = folder.stat().st_uid, []
+    for path in sorted(folder.rglob("*")):
+        with suppress(OSError):  # it may be removed meanwhile
+            if path.lstat().st_uid != owner:
+                found.append(path)
+    return found
 
 
 def _find_secrets(file: Path, settings: Settings, generation: Generation) -> list[str]:

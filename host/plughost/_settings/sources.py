@@ -9,7 +9,6 @@ import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
+from plughost._settings.masking import mask_urls
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 
 if TYPE_CHECKING:
@@ -43,7 +43,11 @@ RESTART_ONLY: Final = (
     "trusted_proxies",
 )
 ModelT = TypeVar("ModelT", bound=BaseModel)
-_to_json: Final = partial(to_jsonable_python, fallback=str, bytes_mode="base64")  # masks secrets
+
+
+def _to_json(value: Any) -> Any:
+    """Return a value as it is shown, with its secrets masked."""
+    return mask_urls(to_jsonable_python(value, fallback=str, bytes_mode="base64"))
 
 
 def plugin_prefix(plugin: str) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from plughost._settings.masking import mask_password
 from plughost.stores._errors import SetupError
 
 SQLITE: Final = "sqlite"
 POSTGRESQL: Final = "postgresql"
+_HOST: Final = r"(\[[^]@/?]*\]|[^][@/?:,]*)(:\d*)?"
+_URL: Final = re.compile(rf"postgres(ql)?://([^][@/?]*@)?{_HOST}(,{_HOST})*(/[^@?]*)?(\?.*)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +74,13 @@ class StoresConfig(Tuning):
         url = self.urls.get(variable, self.urls.get(store, self.url)) or SQLITE
         if url == SQLITE:
             return StoreConfig(dialect=SQLITE, path=(self.folder / f"{store}.sqlite3").absolute(), **tuning)
-        try:
-            scheme = urlsplit(url).scheme
-        except ValueError:  # whose message may contain a part of the password
-            raise SetupError(f"The URL of the store {store} is malformed: write [ and ] as %5B and %5D.") from None
-        if scheme in {"postgresql", "postgres"}:
+        if _URL.fullmatch(url):
             return StoreConfig(dialect=POSTGRESQL, url=url, **tuning)
+        if url.startswith(("postgresql:", "postgres:")):  # libpq's message would contain a part of the password
+            raise SetupError(
+                f"The URL of the store {store} is malformed: it is postgresql://USER:PASSWORD@HOST:PORT/DATABASE; "
+                "write / ? @ [ and ] in a part as %2F %3F %40 %5B and %5D, and the port as a number."
+            )
         raise SetupError(
             f"The store {store} is set to {mask_password(url)!r}: use a postgresql:// URL, "
             f"or {SQLITE!r} for a file under the data folder."
