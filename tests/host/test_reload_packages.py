@@ -7,29 +7,15 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
+from tests.host.packages import InFolder, plugin_entry, remove_package, speaker_source, write_package
 from tests.waiting import wait_until
 
 from plughost._plugins.failures import Interrupted
 from plughost.testing import running_host
-
-
-class InFolder(list[metadata.Distribution]):
-    """The distributions in some folders, looked up at each access."""
-
-    def __init__(self, *folders: Path) -> None:
-        """Store the folders."""
-        super().__init__()
-        self.folders = [str(each) for each in folders]
-
-    def __iter__(self) -> Iterator[metadata.Distribution]:
-        return iter(list(metadata.distributions(path=self.folders)))
 
 
 def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:
