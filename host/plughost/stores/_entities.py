@@ -15,7 +15,7 @@ from pony.orm import core, dbapiprovider
 
 from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
-from plughost.stores._pony_caches import install
+from plughost.stores._pony_caches import forget_replaced_code
 from plughost.stores._sessions import check_values
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _PONY_TYPES: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
 
-install()
+forget_replaced_code()
 
 
 class Entities:

@@ -18,7 +18,7 @@ _keep_forever: Final = utils.get_codeobject_id
 _watched: Final[dict[int, weakref.ref[CodeType]]] = {}
 
 
-def install() -> None:
+def forget_replaced_code() -> None:
     """Make Pony use the functions below."""
     utils.get_codeobject_id = decompiling.get_codeobject_id = _code_key
     sqltranslation.create_extractors = _create_method_extractors
