@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+
+
+class InFolder(list[metadata.Distribution]):
+    """The distributions in some folders, looked up at each access."""
+
+    def __init__(self, *folders: Path) -> None:
+        """Store the folders."""
+        super().__init__()
+        self.folders = [str(each) for each in folders]
+
+    def __iter__(self) -> Iterator[metadata.Distribution]:
+        return iter(list(metadata.distributions(path=self.folders)))
 
 
 def write_package(

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.host.packages import plugin_entry, speaker_source, write_package
-from tests.host.test_reload_packages import InFolder, install
+from tests.host.packages import InFolder, plugin_entry, speaker_source, write_package
+from tests.host.test_reload_packages import install
 
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host

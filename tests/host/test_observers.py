@@ -93,7 +93,7 @@ def test_an_observer_receives_requests_and_their_answers() -> None:
 
 def test_an_invalid_status_counts_as_the_status_sent_instead() -> None:
     """A record with an invalid status has the code 500."""
-    request = RequestRecord(0.0, 0.0, "GET", "/", "nonsense", None, "main", "HTTP/1.1", "x")
+    request = RequestRecord(0.0, 0.0, "GET", "/", "nonsense", "", "", "main", "HTTP/1.1", "x")
     assert request.code == 500
     assert request._replace(status=204).code == 204
 

@@ -7,29 +7,15 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from tests.host.packages import plugin_entry, remove_package, speaker_source, write_package
+from tests.host.packages import InFolder, plugin_entry, remove_package, speaker_source, write_package
 from tests.waiting import wait_until
 
 from plughost._plugins.failures import Interrupted
 from plughost.testing import running_host
-
-
-class InFolder(list[metadata.Distribution]):
-    """The distributions in some folders, looked up at each access."""
-
-    def __init__(self, *folders: Path) -> None:
-        """Store the folders."""
-        super().__init__()
-        self.folders = [str(each) for each in folders]
-
-    def __iter__(self) -> Iterator[metadata.Distribution]:
-        return iter(list(metadata.distributions(path=self.folders)))
 
 
 def install(folder: Path, name: str, word: str, version: str, *requires: str, head: str = "") -> None:
@@ -312,3 +298,41 @@ def test_reloads_leave_nothing_behind(folder: Path) -> None:
         # A file that another thread opens for a moment is no leak, and an earlier test's may have been counted before.
         wait_until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
         wait_until(lambda: threading.active_count() <= threads)
+
+
+def test_kept_records_of_requests_keep_no_replaced_code(folder: Path) -> None:
+    """An observer may keep all records, and an upgrade still frees the middleware that the requests went through."""
+    head = """from plughost import Middleware
+
+class Passes:
+    def process_resource(self, req, resp, resource, params):
+        pass
+"""
+    added = """
+
+@hookimpl
+def register_middleware(context):
+    return [Middleware(name="passes", component=Passes())]
+"""
+    watcher = """from plughost import Observer, hookimpl
+
+KEPT = []
+
+
+@hookimpl
+def register_observers(context):
+    return [Observer(name="all", observe=KEPT.extend)]
+"""
+    files = {"reloaded_watcher.py": watcher}
+    write_package(folder, "reloaded-watcher", files, entry_points=plugin_entry("watcher", "reloaded_watcher"))
+    files = {"reloaded_base.py": speaker_source("1", "/base", head=head) + added}
+    entry = plugin_entry("base", "reloaded_base")
+    write_package(folder, "reloaded-base", files, entry_points=entry)
+    with running_host(distributions=InFolder(folder)) as host, host.client() as client:
+        client.get("/base")
+        replaced = weakref.ref(sys.modules["reloaded_base"].Passes)
+        write_package(folder, "reloaded-base", files, version="2.0", entry_points=entry)
+        assert host.host.reload().changed == ("base",)
+        gc.collect()
+        assert [(each.plugin, each.route) for each in sys.modules["reloaded_watcher"].KEPT] == [("base", "/base")]
+        assert replaced() is None

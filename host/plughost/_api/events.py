@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from plughost._apps.mounted import MountedRoute
-
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -126,7 +124,8 @@ class RequestRecord(NamedTuple):
         method: Its method, as sent.
         target: Its path and query, percent-encoded as sent. The first 2,000 characters.
         status: The status as it was set, such as `200 OK`. See `code`.
-        mounted: Its route or group. None if there is none. See `plugin` and `route`.
+        plugin: Its plugin. Empty if there is none.
+        route: The full URI template of its route, `<prefix>/*` below a prefix without such a route, else empty.
         site: The site.
         protocol: `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
         request_id: The `X-Request-ID` of the response.
@@ -138,21 +137,12 @@ class RequestRecord(NamedTuple):
     method: str
     target: str
     status: Any
-    mounted: MountedRoute | None
+    plugin: str
+    route: str
     site: str
     protocol: str
     request_id: str
     timings: Timings | None = None
-
-    @property
-    def plugin(self) -> str:
-        """Its plugin. Empty if there is none."""
-        return self.mounted.plugin if self.mounted is not None else ""
-
-    @property
-    def route(self) -> str:
-        """The full URI template of its route, `<prefix>/*` below a prefix without such a route, else empty."""
-        return self.mounted.template if self.mounted is not None else ""
 
     @property
     def code(self) -> int:

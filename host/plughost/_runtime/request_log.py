@@ -39,7 +39,8 @@ _NOTIFY_INTERVAL: Final = 1.0  # seconds
 _RESOURCE_STARTED: Final = "plughost.resource_begun"
 _TIMINGS: Final = "plughost.timings"
 
-_FIELD_COUNT: Final = len(RequestRecord._fields)
+_MOUNTED: Final = RequestRecord._fields.index("plugin")  # the mounted route, in place of plugin and route
+_FIELD_COUNT: Final = len(RequestRecord._fields) - 1
 _TIMES_FIELD_COUNT: Final = 4  # seconds, method, status, mounted
 _BATCH_TIMES: Final = _BATCH * _TIMES_FIELD_COUNT
 _BATCH_REQUESTS: Final = _BATCH * _FIELD_COUNT
@@ -150,7 +151,7 @@ class RequestLog:
 
     def _notify_requests(self) -> None:
         if requests := self._drain(self._requests, _MAX_REQUESTS):
-            records = tuple(map(_new_record, zip(*[iter(requests)] * _FIELD_COUNT, strict=True)))
+            records = tuple(map(_record, zip(*[iter(requests)] * _FIELD_COUNT, strict=True)))
             for plugin, observer in self._named_observers():
                 self._notify(plugin, observer, observer.observe, records[: observer.at_most])
 
@@ -224,6 +225,13 @@ class Timer:
 
     def _add(self, event: Event) -> None:
         self._thread.store += event.fields["seconds"]
+
+
+def _record(fields: tuple[Any, ...]) -> RequestRecord:
+    """Return a record in plain values. Observers keep it, and a mounted route holds the code of its plugin."""
+    mounted = fields[_MOUNTED]
+    plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
+    return _new_record((*fields[:_MOUNTED], plugin, route, *fields[_MOUNTED + 1 :]))
 
 
 def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:

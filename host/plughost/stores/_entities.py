@@ -7,7 +7,7 @@ entities of two stores in one operation, a read that writes, and objects that le
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import GeneratorType
+from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pony import orm
@@ -15,6 +15,7 @@ from pony.orm import core, dbapiprovider
 
 from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
+from plughost.stores._pony_caches import forget_replaced_code
 from plughost.stores._sessions import check_values
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _PONY_TYPES: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
 
+forget_replaced_code()
+
 
 class Entities:
     """A store's entities, on Pony's database."""
@@ -37,9 +40,10 @@ class Entities:
         self._label = f"store {store.name}"
         self._optimistic = config.dialect != SQLITE
         self._database = _Database()
+        self._decompiled: dict[int, CodeType] = {}
         pool = _SessionPool(self._label, db.sessions)
         try:
-            with _PonySession(db, optimistic=True):
+            with _PonySession(db, self._decompiled, optimistic=True):
                 arguments = (str(config.path),) if config.path else ()
                 self._database.bind(_provider_class(config.dialect), *arguments, pony_pool_mockup=pool)
             pool.sessions = sessions
@@ -78,7 +82,7 @@ class Entities:
         # On SQLite, optimistic checks are needless, since there is only one writer, and they would compare REALs with
         # decimals.
         try:
-            with _PonySession(session, optimistic=self._optimistic):
+            with _PonySession(session, self._decompiled, optimistic=self._optimistic):
                 result = operation(self._entities, *args, **kwargs)
                 self._refuse_leak(operation, result)
             return result
@@ -111,14 +115,14 @@ class _Database(orm.Database):  # type: ignore[misc] # Pony has no types
 
 
 class _PonySession(core.DBSessionContextManager):  # type: ignore[misc] # Pony has no types
-    """A `db_session` on one session of a store."""
+    """A `db_session` on one session of a store. `decompiled` is the code that the store's database knows by address."""
 
-    __slots__ = ("session",)
+    __slots__ = ("decompiled", "session")
 
-    def __init__(self, session: Session, *, optimistic: bool) -> None:
+    def __init__(self, session: Session, decompiled: dict[int, CodeType], *, optimistic: bool) -> None:
         writes = session.writes
         super().__init__(immediate=writes, optimistic=optimistic or not writes, strict=True)
-        self.session = session
+        self.session, self.decompiled = session, decompiled
 
 
 class _SessionPool:

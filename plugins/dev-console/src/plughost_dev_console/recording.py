@@ -35,7 +35,7 @@ class Requests:
 
     def observe(self, requests: tuple[RequestRecord, ...]) -> None:
         """Record requests. They are formatted only when a page shows them."""
-        others = [each for each in requests if each.mounted is None or each.mounted.plugin != self._own]
+        others = [each for each in requests if each.plugin != self._own]
         self._ring.extend([(next(self._numbers), each) for each in others])
 
     def since(
