@@ -147,13 +147,11 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
     unknown = schema.keys() - rules.keys() - _UNCHECKED_KEYWORDS
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
-    checks = []
-    for name, (holds, text) in rules.items():
-        if name in schema:
-            message = text.format(_format(schema[name]))
-            if name == "pattern" and "description" in schema:
-                message = f"must be {schema['description']}"
-            checks.append((holds, _bound(schema[name]), message))
+    checks = [
+        (holds, _bound(schema[name]), _message(name, text, schema))
+        for name, (holds, text) in rules.items()
+        if name in schema
+    ]
     if not checks:
         return convert_text
 
@@ -165,6 +163,12 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
         return value
 
     return convert
+
+
+def _message(keyword: str, text: str, schema: Schema) -> str:
+    if keyword == "pattern" and "description" in schema:
+        return f"must be {schema['description']}"
+    return text.format(_format(schema[keyword]))
 
 
 def _format_converter(name: str, check: Convert) -> Convert:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def check_preconditions(req: falcon.Request, *etags: str) -> bool:
-    """Return whether a GET's client has the current state already, so that 304 suffices (RFC 9110, 13.2.2).
+    """Return whether the client of a GET has the current state, so that 304 suffices (RFC 9110, 13.2.2).
 
     Args:
         req: The request.
