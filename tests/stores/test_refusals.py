@@ -226,6 +226,8 @@ def test_nothing_is_written_outside_of_a_transaction(
 
     with pytest.raises(StoreError, match="first statement failed"):
         store.run(go_on)
+    with pytest.raises(StoreError, match="was begun from inside"):
+        store.single(Session.rows, "BEGIN; INSERT INTO products (sku, price, stock) VALUES ('c', 1, 1)")
     assert store.read(skus) == []
 
 

@@ -171,7 +171,10 @@ class SingleSession(PostgreSQLSession):
             self._refuse_second()
         try:
             self._connection = self.sessions.acquire(self._deadline)
-            return super().execute(fetch, sql, values)
+            result = super().execute(fetch, sql, values)
+            if self._connection.get_transaction_status() != IDLE:
+                raise StoreError(f"{self.sessions.label}: a transaction was begun from inside, and is rolled back")
+            return result
         except Exception as error:
             # psycopg2 raises InterfaceError before it sends anything over a closed connection.
             if self._connection is not None and self._is_lost(error) and type(error).__name__ != "InterfaceError":
