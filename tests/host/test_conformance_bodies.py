@@ -85,6 +85,7 @@ NEEDS = (
     parameter("code", "path", type="string", pattern="^[A-Z]{2}$", examples=["NZ"]),
     parameter("size", "query", type="integer", minimum=7),
     parameter("tag", "query", type="array", items={"type": "string", "enum": ["a/b"]}),
+    parameter("since", "query", type="string", format="date-time"),
     parameter("X-Gift", "header", type="boolean"),
     parameter("X-Name", "header", type="string", minLength=3),
 )

@@ -375,7 +375,7 @@ def test_a_request_in_flight_at_a_reload_delays_no_job(dialect: str, tmp_path: P
         ({"cron": "0 0 30 2 *"}, "cron '0 0 30 2 *': Bad day-of-month; it has five fields"),
         ({"cron": "* * * * *", "timezone": "Mars/Olympus"}, "there is no time zone 'Mars/Olympus' on this machine"),
         ({"every": 1, "run": lambda: None}, "run is called with (job_run), and takes ()"),
-        ({"every": 1, "run": None}, "run is no function"),
+        ({"every": 1, "run": None}, "run must be Callable"),
         ({"every": 1, "name": "a b"}, "a name is made of"),
     ],
 )

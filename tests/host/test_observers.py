@@ -342,7 +342,7 @@ def test_an_invalid_observer_fails_its_plugin() -> None:
     with running_host(distributions=[*installed, plugin_distribution("speaker", Speaker("a"))]) as host:
         assert "Return a list of Observer" in reason(host, "text")
         assert "observer 'watcher': it has neither observe nor observe_times" in reason(host, "nothing")
-        assert "observer 'watcher': observe_times is no function" in reason(host, "number")
+        assert "observer 'watcher': observe_times must be Callable" in reason(host, "number")
         assert "observer 'watcher': at_most is no number above 0" in reason(host, "none")
         assert "observer 'watcher': observe is async" in reason(host, "later")
         assert "observer 'a b'" in reason(host, "nameless")

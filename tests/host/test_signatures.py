@@ -107,12 +107,14 @@ def test_matching_signatures_are_mounted(responder: Callable[..., object], param
         (on_get, (declared("isbn", "path"),), "it declares the path parameter 'isbn', which the path lacks"),
         (on_get, (declared("sku"),), "two of its parameters would be the argument 'sku'"),
         (on_get, (declared("a-b"), declared("a_b")), "two of its parameters would be the argument 'a_b'"),
-        (on_get, (declared("a", "cookie"),), "place must be Literal['path', 'query', 'header'], not 'cookie'"),
+        (on_get, (declared("a", "cookie"),), "parameter 'a': place must be Literal['path', 'query', 'header'], not"),
         (on_get, (declared("a", type="object"),), "the type 'object' is none of string, integer, number, boolean"),
         (on_get, (declared("a", type="integer", multipleOf=5),), "multipleOf is not enforced for the type integer"),
         (on_get, (declared("a", type="integer", default="x"),), "'x', which its schema names, must be an integer"),
         (on_get, (declared("a", type="integer", maximum=5, examples=[6]),), "6, which its schema names, must be less"),
         (on_get, (declared("a", type="array"),), "an array has items"),
+        (on_get, (declared("a", format="email"),), "the format 'email' is none of date, date-time, uuid"),
+        (on_get, (declared("a", type="integer", format="int64"),), "format is not enforced for the type integer"),
     ],
 )
 def test_a_mismatch_is_refused(

@@ -32,6 +32,7 @@ def parameter(name: str, place: Place = "query", /, **options: Any) -> Parameter
     return Parameter(name=name, place=place, description="One.", schema=options or {"type": "string"}, **own)
 
 
+ORDER = "8f14e45f-ceea-4672-a8b1-0c2d3f4e5a6b"
 EVERYTHING = (
     parameter("number", "path", type="integer", minimum=1, maximum=99),
     parameter("page", type="integer", minimum=0, default=3),
@@ -40,6 +41,9 @@ EVERYTHING = (
     parameter("code", type="string", minLength=2, maxLength=4, pattern="^[a-z]+$"),
     parameter("row", type="string", pattern="^[A-H]$", description="a row of {A} to {H}"),
     parameter("gift", type="boolean"),
+    parameter("day", type="string", format="date", default="2026-02-28"),
+    parameter("since", type="string", format="date-time"),
+    parameter("order", type="array", items={"type": "string", "format": "uuid"}),
     parameter("tag", type="array", items={"type": "integer"}, allow_empty=True),
     parameter("X-Reader", "header", required=True),
     parameter("X-Sizes", "header", type="array", items={"type": "string", "enum": ["S", "M"]}),
@@ -157,7 +161,8 @@ def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> 
 
 def test_values_are_converted(client: httpx.Client) -> None:
     """Each value has its type, under the parameter's name as a Python identifier."""
-    query = "page=7&price=1.50&colour=red&code=abc&row=A&gift=true&tag=1&tag=-2"
+    query = "page=7&price=1.50&colour=red&code=abc&row=A&gift=true&tag=1&tag=-2&day=2028-02-29"
+    query += f"&since=2027-01-02t03:04:05.123%2B01:00&order={ORDER.upper()}"
     answer = client.get(f"/problems/all/42?{query}", headers={"X-Sizes": "S, M"})
     assert answer.json() == {
         "number": "int 42",
@@ -167,6 +172,9 @@ def test_values_are_converted(client: httpx.Client) -> None:
         "code": "str abc",
         "row": "str A",
         "gift": "bool True",
+        "day": "date 2028-02-29",
+        "since": "datetime 2027-01-02 03:04:05.123000+01:00",
+        "order": f"tuple (UUID('{ORDER}'),)",
         "tag": "tuple (1, -2)",
         "x_reader": "str Ann",
         "x_sizes": "tuple ('S', 'M')",
@@ -194,9 +202,11 @@ def test_a_missing_value_is_the_default(client: httpx.Client) -> None:
         "number": "int 1",
         "page": "int 3",
         "x_reader": "str Ann",
+        "day": "date 2026-02-28",
+        "order": "tuple ()",
         "tag": "tuple ()",
         "x_sizes": "tuple ()",
-    } | dict.fromkeys(("price", "colour", "code", "row", "gift"), "NoneType None")
+    } | dict.fromkeys(("price", "colour", "code", "row", "gift", "since"), "NoneType None")
 
 
 def test_only_named_parameters_are_passed(client: httpx.Client) -> None:
@@ -223,6 +233,10 @@ def test_only_named_parameters_are_passed(client: httpx.Client) -> None:
         ("row=I", "row", "must be a row of {A} to {H}"),
         ("code=ab%00", "code", "must not contain NUL"),
         ("gift=yes", "gift", "must be true or false"),
+        ("day=2027-02-29", "day", "must be a date, such as 2026-11-22"),
+        ("day=20270228", "day", "must be a date, such as 2026-11-22"),
+        ("since=2027-01-02T03:04:05", "since", "must be a date-time, such as 2026-11-22T17:30:00Z"),
+        (f"order={ORDER[1:]}", "order", f"'{ORDER[1:]}' must be a uuid, such as {ORDER}"),
         ("tag=1&tag=x", "tag", "'x' must be an integer"),
     ],
 )

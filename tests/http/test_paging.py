@@ -192,8 +192,9 @@ def test_a_cursor_beyond_the_range_of_columns_finds_nothing(client: httpx.Client
 
 def test_links_keep_each_value_of_another_parameter() -> None:
     """An array is repeated, as in the request; what is absent is left out."""
-    page = PAGING.page({}, colour=("red", "blue"), shade=None, shape="round", row=())
-    assert page.query() == "page=0&size=2&colour=red&colour=blue&shape=round"
+    since = datetime(2027, 1, 2, tzinfo=UTC)
+    page = PAGING.page({}, colour=("red", "blue"), shade=None, shape="round", row=(), since=since)
+    assert page.query() == "page=0&size=2&colour=red&colour=blue&shape=round&since=2027-01-02T00%3A00%3A00%2B00%3A00"
 
 
 class Dated(BaseModel):

@@ -362,10 +362,10 @@ def test_a_transaction_refused_at_its_commit_is_rolled_back(
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_a_transaction_ended_from_inside_is_refused(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, end: str
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, end: str
 ) -> None:
-    """On SQLite, the caller doesn't get a success for it, and other writes continue."""
-    store = opening(sqlite_config, plain_products)["catalog"]
+    """The caller doesn't get a success for it, and other writes continue."""
+    store = opening(config, plain_products)["catalog"]
     with pytest.raises(StoreError, match="ended from inside"):
         store.run(lambda session: [add(session, "a"), session.rows(end)])
     store.run(add, "b")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,3 +209,33 @@ def test_a_message_of_several_lines_is_reported_in_one(
     away = replace(config, url="postgresql://127.0.0.1:1/nothing")
     (doubt,) = try_stores(prepare_stores({"catalog-plugin": (declare("SELECT 1;"),)}, away)).doubts
     assert "failed: Connection refused; Is the server running" in doubt
+
+
+def test_nothing_is_written_outside_of_a_transaction(
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path
+) -> None:
+    """PostgreSQL is in no transaction after its end from inside, or after a malformed first statement."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"]
+    with pytest.raises(StoreError, match="ended from inside"):
+        store.run(lambda session: [session.rows("ROLLBACK"), add(session, "a")])
+
+    def go_on(session: Session) -> None:
+        with suppress(Exception):
+            session.rows("INSRT")
+        add(session, "b")
+
+    with pytest.raises(StoreError, match="first statement failed"):
+        store.run(go_on)
+    with pytest.raises(StoreError, match="was begun from inside"):
+        store.single(Session.rows, "BEGIN; INSERT INTO products (sku, price, stock) VALUES ('c', 1, 1)")
+    assert store.read(skus) == []
+
+
+@pytest.mark.parametrize("use", ["read", "run", "single"])
+def test_a_message_quotes_only_the_authors_statement(
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path, use: str
+) -> None:
+    """What the host sends before a statement on PostgreSQL is not in the error."""
+    store = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"]
+    with pytest.raises(StoreError, match=r': syntax error at or near "SELEC"; LINE \d: SELEC 1$'):
+        getattr(store, use)(Session.rows, "SELEC 1")

@@ -49,10 +49,11 @@ class Parameter:
         place: Where it is sent.
         description: One sentence for API clients.
         schema: Its JSON Schema: a type (`string`, `integer`, `number` as Decimal, `boolean`, or `array` of one of
-            these, as a tuple), `enum`, bounds, lengths, `pattern`, and the `default` of a request without it. In the
-            query, each item of an array is a parameter of that name. Elsewhere items are joined by commas. The first of
-            its `examples` is offered to people to try. A `description` beside a `pattern` completes the error "must
-            be", such as `three digits`; without one, the client is told the pattern.
+            these, as a tuple), `enum`, bounds, lengths, `pattern`, a string's `format` (`date`, `date-time` or `uuid`,
+            of Python's type), and the `default` of a request without it. In the query, each item of an array is a
+            parameter of that name. Elsewhere items are joined by commas. The first of its `examples` is offered to
+            people to try. A `description` beside a `pattern` completes the error "must be", such as `three digits`;
+            without one, the client is told the pattern.
         required: Whether a request without it is refused. So is a blank string, unless its `minLength` is 0. Fields of
             the path are always present.
         allow_empty: Whether an empty value is accepted and counts as absent.

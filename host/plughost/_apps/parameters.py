@@ -8,8 +8,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from pydantic_core import PydanticCustomError
 
@@ -44,7 +47,17 @@ _STRING_RULES: Final[Mapping[str, Rule]] = {
     "maxLength": (lambda value, maximum: len(value) <= maximum, "size must be between 0 and {}"),
     "pattern": (lambda value, pattern: re.search(pattern, value) is not None, "must match {}"),
 }
-_UNCHECKED_KEYWORDS: Final = frozenset({"type", "format", "default", "examples", "title", "description", "deprecated"})
+_UNCHECKED_KEYWORDS: Final = frozenset({"type", "default", "examples", "title", "description", "deprecated"})
+FORMATS: Final[Mapping[str, tuple[str, Convert, str]]] = {
+    "date": (r"\d{4}-\d\d-\d\d", date.fromisoformat, "2026-11-22"),
+    "date-time": (
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)",
+        datetime.fromisoformat,
+        "2026-11-22T17:30:00Z",
+    ),
+    "uuid": (r"[\dA-F]{8}(-[\dA-F]{4}){3}-[\dA-F]{12}", UUID, "8f14e45f-ceea-4672-a8b1-0c2d3f4e5a6b"),
+}
+"""Format of a string (RFC 3339, RFC 9562) to its pattern, its type and an example."""
 
 
 class ParameterReader:
@@ -125,19 +138,20 @@ def _item_converter(schema: Schema) -> Convert:
 def _scalar_converter(schema: Schema, types: Types) -> Convert:
     """Return a converter from text to a schema's value, which also checks the value. All keywords must be known."""
     kind = schema.get("type", "string")
+    if kind == "string" and "format" in schema:
+        other_keywords = {keyword: schema[keyword] for keyword in schema if keyword != "format"}
+        return _format_converter(schema["format"], _scalar_converter(other_keywords, types))
     if kind not in types:
         raise ValueError(f"the type {kind!r} is none of {', '.join(types)}, array")
     convert_text, rules = types[kind]
     unknown = schema.keys() - rules.keys() - _UNCHECKED_KEYWORDS
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))} is not enforced for the type {kind}")
-    checks = []
-    for name, (holds, text) in rules.items():
-        if name in schema:
-            message = text.format(_format(schema[name]))
-            if name == "pattern" and "description" in schema:
-                message = f"must be {schema['description']}"
-            checks.append((holds, _bound(schema[name]), message))
+    checks = [
+        (holds, _bound(schema[name]), _message(name, text, schema))
+        for name, (holds, text) in rules.items()
+        if name in schema
+    ]
     if not checks:
         return convert_text
 
@@ -147,6 +161,29 @@ def _scalar_converter(schema: Schema, types: Types) -> Convert:
             if not holds(value, bound):
                 raise refusal(message)
         return value
+
+    return convert
+
+
+def _message(keyword: str, text: str, schema: Schema) -> str:
+    if keyword == "pattern" and "description" in schema:
+        return f"must be {schema['description']}"
+    return text.format(_format(schema[keyword]))
+
+
+def _format_converter(name: str, check: Convert) -> Convert:
+    """Return a converter from text to the type of a format, after the check of all other keywords."""
+    if name not in FORMATS:
+        raise ValueError(f"the format {name!r} is none of {', '.join(FORMATS)}")
+    pattern, parse, example = FORMATS[name]
+    has_form = re.compile(pattern, re.ASCII | re.IGNORECASE).fullmatch
+
+    def convert(text: str) -> Any:
+        check(text)
+        with suppress(ValueError):  # of this form, but no such day or hour
+            if has_form(text):
+                return parse(text.upper())
+        raise refusal(f"must be a {name}, such as {example}")
 
     return convert
 

@@ -32,6 +32,7 @@ from plughost.http._json.codec import MalformedJSON, decode, encode, read_body, 
 from plughost.http._json.fields import Boolean, Choice, Integer, Number, Text, absent
 from plughost.http._json.validation import validate
 from plughost.http._paging import Page, Paging
+from plughost.http._preconditions import check_preconditions
 from plughost.http._request import Request, principal_of, secure_url
 from plughost.http._response import preferred
 from plughost.http._routing import MAX_ID, parse_id
@@ -61,6 +62,7 @@ __all__ = [
     "Upload",
     "Violation",
     "absent",
+    "check_preconditions",
     "decode",
     "encode",
     "parse_id",

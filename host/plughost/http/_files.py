@@ -9,12 +9,11 @@ import re
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 import falcon
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from plughost.http._preconditions import check_preconditions
 
 # The system's errors for a path that names no file.
 _NO_FILE: Final = {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.ENXIO}
@@ -97,17 +96,12 @@ def _open(source: str | os.PathLike[str] | IO[bytes]) -> IO[bytes]:
 
 def _is_current(req: falcon.Request, etag: str, modified: datetime | None) -> bool:
     """Return whether the client already has the current file (RFC 9110, 13.2.2). Raise if a condition fails."""
-    if_match, if_none_match = req.if_match, req.if_none_match
-    unmodified_since, modified_since = _date(req, "If-Unmodified-Since"), _date(req, "If-Modified-Since")
-    if if_match is not None:
-        failed = not _matches(if_match, etag, strong=True)
-    else:
-        failed = modified is not None and unmodified_since is not None and modified > unmodified_since
-    if failed:
-        raise falcon.HTTPPreconditionFailed(description="The file is another one than the request's condition names.")
-    if if_none_match is not None:
-        return _matches(if_none_match, etag, strong=False)
-    return modified is not None and modified_since is not None and modified <= modified_since
+    since, until = _date(req, "If-Modified-Since"), _date(req, "If-Unmodified-Since")
+    if req.get_header("If-Match") is None and modified is not None and until is not None and modified > until:
+        raise falcon.HTTPPreconditionFailed(description="If-Unmodified-Since: the file was modified after it.")
+    if check_preconditions(req, etag):
+        return True
+    return req.if_none_match is None and modified is not None and since is not None and modified <= since
 
 
 def _requested_range(req: falcon.Request, size: int, etag: str, modified: datetime | None) -> tuple[int, int]:
@@ -135,13 +129,6 @@ def _if_range_holds(req: falcon.Request, etag: str, modified: datetime | None) -
     if '"' in condition:
         return bool(etag) and condition.strip() == f'"{etag}"'
     return modified is not None and _date(req, "If-Range") == modified
-
-
-def _matches(tags: Iterable[falcon.ETag | str], etag: str, *, strong: bool) -> bool:
-    return any(
-        tag == etag != "" and not (strong and tag.is_weak) if isinstance(tag, falcon.ETag) else tag == "*"
-        for tag in tags
-    )
 
 
 def _date(req: falcon.Request, name: str) -> datetime | None:

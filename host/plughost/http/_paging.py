@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
@@ -281,5 +281,7 @@ def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def text_of(value: object) -> str:
-    """Return a JSON value as text, as in a URL."""
+    """Return a parameter's value as text, as in a URL."""
+    if isinstance(value, date):  # a datetime is one, too
+        return value.isoformat()
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -18,6 +18,7 @@ from plughost._runtime.optional import LibraryError, import_optional
 from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unavailable, Unreached, translate
 from plughost.stores._pool import Pool, WaitStatistics
 from plughost.stores._postgresql_sessions import (
+    IDLE,
     PostgreSQLAdminSession,
     ReadSession,
     SingleSession,
@@ -34,7 +35,6 @@ _MIGRATION_PATIENCE: Final = 60
 _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
 _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
-_IDLE: Final = 0
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
 FROM pg_class
@@ -350,7 +350,7 @@ def _shut_down(connection: Any) -> None:
 
 def _is_clean(connection: Any) -> bool:
     """Return whether a connection is open, and in no transaction."""
-    return not connection.closed and connection.get_transaction_status() == _IDLE
+    return not connection.closed and connection.get_transaction_status() == IDLE
 
 
 def _is_alive(connection: Any) -> bool:

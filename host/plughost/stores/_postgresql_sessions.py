@@ -1,6 +1,7 @@
 """Sessions on PostgreSQL, without needless round trips.
 
-A statement carries what must precede it: a read `SET TRANSACTION READ ONLY`, the first one of a transaction `BEGIN`.
+A statement carries what must precede it: a read `SET TRANSACTION READ ONLY`, the first one of a transaction `BEGIN`,
+on a line of its own: PostgreSQL's messages quote only the line with the mistake.
 A single statement is a transaction by itself.
 """
 
@@ -17,6 +18,8 @@ from plughost.stores._sessions import TABLE, BaseAdminSession, Fetch, Session, c
 
 T = TypeVar("T")
 
+IDLE: Final = 0
+"""The status of a connection in no transaction."""
 _POLL_INTERVAL: Final = 0.05
 _SHARED_LOCK: Final = "plughost migrations"
 _HAS_PRIVILEGES: Final = """
@@ -66,7 +69,7 @@ class PostgreSQLSession(Session):
     def _lock_timeout(self) -> str:
         """Return a statement that limits waits for locks to the remaining time; empty if the default will do."""
         left = self._deadline - time.monotonic()
-        return "" if left > 0.99 * self.sessions.patience else f"SET LOCAL lock_timeout = {max(1, int(left * 1000))}; "
+        return "" if left > 0.99 * self.sessions.patience else f"SET LOCAL lock_timeout = {max(1, int(left * 1000))};\n"
 
     def _is_lost(self, error: Exception) -> bool:
         return isinstance(translate(error, self.sessions.label), ConnectionLost)
@@ -79,7 +82,7 @@ class ReadSession(PostgreSQLSession):
     writes = False
 
     def before(self) -> str:
-        return "SET TRANSACTION READ ONLY; " + self._lock_timeout()
+        return "SET TRANSACTION READ ONLY;\n" + self._lock_timeout()
 
 
 class WriteSession(PostgreSQLSession):
@@ -99,9 +102,17 @@ class WriteSession(PostgreSQLSession):
     def before(self) -> str:
         self._statements += 1
         if self._begun:
+            self._require_transaction()
             return ""
         self._begun = True
-        return "BEGIN; " + self._lock_timeout()
+        return "BEGIN;\n" + self._lock_timeout()
+
+    def _require_transaction(self) -> None:
+        if self._begun and self._connection.get_transaction_status() == IDLE:
+            raise StoreError(
+                f"{self.sessions.label}: the transaction was ended from inside, or its first statement failed; leave "
+                "COMMIT and ROLLBACK to the host"
+            )
 
     def commit(self) -> None:
         """Commit; if the connection is lost meanwhile, ask over another one whether the commit was done."""
@@ -109,6 +120,7 @@ class WriteSession(PostgreSQLSession):
         transaction: int | None = None
         try:
             if connection is not None and self._begun:
+                self._require_transaction()
                 cursor = connection.cursor()
                 cursor.execute("SELECT txid_current_if_assigned()")  # None if nothing was written
                 (transaction,) = cursor.fetchone()
@@ -159,7 +171,10 @@ class SingleSession(PostgreSQLSession):
             self._refuse_second()
         try:
             self._connection = self.sessions.acquire(self._deadline)
-            return super().execute(fetch, sql, values)
+            result = super().execute(fetch, sql, values)
+            if self._connection.get_transaction_status() != IDLE:
+                raise StoreError(f"{self.sessions.label}: a transaction was begun from inside, and is rolled back")
+            return result
         except Exception as error:
             # psycopg2 raises InterfaceError before it sends anything over a closed connection.
             if self._connection is not None and self._is_lost(error) and type(error).__name__ != "InterfaceError":

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 import falcon
 import httpx
 
+from plughost._apps.parameters import FORMATS
 from plughost._plugins.environment import ENTRY_POINT_GROUP
 from plughost.http._events import MEDIA_TYPE
 from plughost.http._paging import text_of
@@ -192,6 +193,8 @@ def _example(schema: Mapping[str, Any], otherwise: str = "1") -> list[str]:
     known = [*schema.get("examples", ()), *schema.get("enum", ()), *(schema[key] for key in _VALID if key in schema)]
     if known:
         return [text_of(known[0])]
+    if "format" in schema:
+        return [FORMATS[schema["format"]][2]]
     return ["true"] if schema.get("type") == "boolean" else [otherwise.ljust(schema.get("minLength", 0), "1")]
 
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
-from plughost.http import encode, preferred, read_body
+from plughost.http import check_preconditions, encode, preferred, read_body
 from plughost_catalog_core import ProductDraft
-from plughost_catalog_crud.etags import check_preconditions, etag, is_known, require_match
+from plughost_catalog_crud.etags import check_change, etag
 from plughost_catalog_crud.hal import HAL, JSON, hal_item, hal_list
 
 if TYPE_CHECKING:
@@ -72,9 +72,8 @@ class OneProduct:
         product = self._catalog.find(product_id)
         if product is None:
             raise _not_found(product_id)
-        require_match(req, product)
         tag = etag(product, hal=preferred(req, (JSON, HAL)) == HAL)
-        if is_known(req, tag):
+        if check_preconditions(req, tag):
             resp.status = falcon.HTTP_304
             resp.etag = tag
             _vary(resp)
@@ -86,7 +85,7 @@ class OneProduct:
         draft = read_body(req, ProductDraft)
 
         def check(current: Product | None) -> None:
-            check_preconditions(req, current)
+            check_change(req, current)
             if current is None and product_id > MAX_CLIENT_ID:
                 raise _not_found(product_id)
 
@@ -98,7 +97,7 @@ class OneProduct:
 
     def on_delete(self, req: Request, resp: falcon.Response, product_id: int) -> None:
         """Delete the product."""
-        if not self._catalog.remove(product_id, partial(check_preconditions, req)):
+        if not self._catalog.remove(product_id, partial(check_change, req)):
             raise _not_found(product_id)
         resp.status = falcon.HTTP_204
 
