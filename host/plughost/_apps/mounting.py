@@ -30,7 +30,7 @@ Authenticator = Callable[["Request"], "Principal | None"] | None
 Method = Callable[..., None]  # of a Falcon middleware
 
 BEARER: Final = "bearer"
-_realm = re.compile(r'\brealm="[^"]*"')
+_realm = re.compile(r'\brealm\s*=\s*(?:"(?:[^"\\]|\\.)*"|[^\s,"]+)', re.IGNORECASE)
 _NO_STORE: Final = (("Cache-Control", "no-store"),)
 
 

@@ -204,7 +204,6 @@ class Serving:
         counted = {"main", "library", *self.sites}  # a reload may open the first two; few hosts ever open `admin`
         unopened = {each for name in counted for each in listeners_of(name, self._settings)} - limits.keys()
         limit = connections_per_listener(configured, len(unopened), self._file_limit, sum(limits.values()))
-        limits[listener] = limit
         if limit < configured:
             _LOGGER.warning(
                 "%s takes %d connections, and not the %d of sites.%s.connection_limit, since this process may open "
@@ -230,7 +229,7 @@ class Serving:
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(site_settings.client_ca),
         )
-        return open_engine(
+        engine = open_engine(
             self.sites[listener.site],
             listener,
             self._sockets.duplicate(listener),
@@ -239,6 +238,8 @@ class Serving:
             dispatcher=self.dispatcher,
             foreign_clients=foreign_clients,
         )
+        self._connection_limits[listener] = options.connection_limit
+        return engine
 
 
 def exposed_addresses(settings: Settings) -> tuple[str, ...]:

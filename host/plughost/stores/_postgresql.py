@@ -105,6 +105,7 @@ class PostgreSQL(BaseDatabase):
             with self._connecting(), connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
         except Unreached as error:
+            connection.close()
             if 0 < limit <= time.monotonic() - begun:
                 raise Unreached(
                     f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
