@@ -10,6 +10,7 @@ from plughost.stores._errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from plughost.stores._sessions import Session
 
@@ -19,9 +20,11 @@ _CLAIM: Final = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() |
 class Claims:
     """Advisory locks of this host, on their own connection. If that is lost, another host can acquire them."""
 
-    def __init__(self, connect: Callable[[], Session], shut_down: Callable[[Any], None], patience: float) -> None:
-        """Open nothing yet; `shut_down` is called with a connection whose server takes longer than `patience`."""
-        self._connect, self._shut_down, self._patience = connect, shut_down, patience
+    def __init__(
+        self, connect: Callable[[], Session], limited: Callable[[Any], AbstractContextManager[object]]
+    ) -> None:
+        """Open nothing yet; `limited` cuts a connection off whose server takes too long in a `with` block."""
+        self._connect, self._limited = connect, limited
         self._lock = threading.Lock()
         self._db: Session | None = None
         self._is_closed = False
@@ -53,14 +56,8 @@ class Claims:
 
     def _query(self, db: Session, sql: str, *values: object) -> object:
         """Return the one value that a query finds."""
-        watch = threading.Timer(self._patience, self._shut_down, (db.connection,))
-        watch.daemon = True
-        with suppress(RuntimeError):  # no thread can be started at the moment
-            watch.start()
-        try:
+        with self._limited(db.connection):
             return db.rows(sql, *values)[0][0]
-        finally:
-            watch.cancel()
 
     def _disconnect(self) -> None:
         if self._db is not None:

@@ -35,6 +35,7 @@ _MIGRATION_PATIENCE: Final = 60
 _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
 _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
+_NO_LIMIT: Final = threading.TIMEOUT_MAX
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
 FROM pg_class
@@ -97,12 +98,8 @@ class PostgreSQL(BaseDatabase):
             Unreached: There was none.
         """
         limit, begun = int(connection.get_dsn_parameters()["connect_timeout"]), time.monotonic()
-        timer = threading.Timer(limit, _shut_down, [connection])
-        if limit > 0:  # 0 means no limit
-            with suppress(RuntimeError):  # the system allows no further thread
-                timer.start()
         try:
-            with self._connecting(), connection.cursor() as cursor:
+            with self._connecting(), _cut_off_after(limit or _NO_LIMIT, connection), connection.cursor() as cursor:
                 cursor.execute("SELECT 1")
         except Unreached as error:
             connection.close()
@@ -111,8 +108,6 @@ class PostgreSQL(BaseDatabase):
                     f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
                 ) from error
             raise
-        finally:
-            timer.cancel()
 
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
@@ -134,7 +129,7 @@ class PostgreSQL(BaseDatabase):
     def claims(self) -> Claims:
         patience = self.config.patience
         connect = partial(self._open_admin_session, statement_timeout=int(patience * 1000))
-        return Claims(connect, _shut_down, patience)
+        return Claims(connect, partial(_cut_off_after, patience))
 
     @contextmanager
     def exclusive_claim(self) -> Iterator[None]:
@@ -341,6 +336,19 @@ class PostgreSQLSessions:
             self.pool.release(self.pool.acquire(now))
         if not self._holds_claim:  # it was released meanwhile
             self.pool.disconnect()
+
+
+@contextmanager
+def _cut_off_after(seconds: float, connection: Any) -> Iterator[None]:
+    """Shut a connection down if a block takes longer: psycopg2 waits for a silent server without end."""
+    timer = threading.Timer(seconds, _shut_down, [connection])
+    timer.daemon = True
+    with suppress(RuntimeError):  # no thread can be started at the moment
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _shut_down(connection: Any) -> None:

@@ -89,10 +89,10 @@ class OpenStore(Generic[E]):
     @property
     def problem(self) -> str | None:
         """Why operations fail, as far as it is known without asking the database."""
-        availability = self._availability
-        if availability.problem is None and availability.failure is not None:
+        problem = self._availability.problem
+        if problem is None and self._availability.failure is not None:
             return "its database fails, as on a full disk; the log has the reason"
-        return None if availability.problem is None else str(availability.problem)
+        return None if problem is None else str(problem)
 
     @property
     def schema(self) -> int | None:
