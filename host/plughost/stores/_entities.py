@@ -6,16 +6,18 @@ entities of two stores in one operation, a read that writes, and objects that le
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import CodeType, GeneratorType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pony import orm
-from pony.orm import core, dbapiprovider
+from pony.orm import asttranslation, core, dbapiprovider, decompiling, sqltranslation
+from pony.utils import utils
 
 from plughost.stores._config import SQLITE
 from plughost.stores._errors import Busy, Duplicate, MisusedStore, SetupError, StoreError, translate
-from plughost.stores._pony_caches import forget_replaced_code
 from plughost.stores._sessions import check_values
 
 if TYPE_CHECKING:
@@ -28,7 +30,8 @@ T = TypeVar("T")
 
 _PONY_TYPES: Final = (core.Entity, core.Query, core.QueryResult, core.SetInstance, core.Multiset, GeneratorType)
 
-forget_replaced_code()
+_keep_forever: Final = utils.get_codeobject_id
+_watched: Final[dict[int, weakref.ref[CodeType]]] = {}  # code in Pony's caches, by its address
 
 
 class Entities:
@@ -221,3 +224,38 @@ def _root_cause(error: Any) -> Any:
     several = getattr(error, "exceptions", None) if isinstance(error, core.TransactionError) else None
     inner = several[0][1] if several else getattr(error, "original_exc", None)
     return _root_cause(inner) if isinstance(inner, BaseException) else error
+
+
+# Pony never releases code that it has decompiled. For methods of entities it does worse: it caches their translation by
+# the address of the function, so that a new version's method at the address of an old one is translated as the old one.
+# With the functions below, its caches forget code that a reload has replaced.
+
+
+def _code_key(code: CodeType) -> int:
+    """Return the key of code in Pony's caches: its address, which no other code gets while its database is open."""
+    kept: dict[int, CodeType] | None = getattr(core.local.db_session, "decompiled", None)
+    if kept is None:  # a plugin's own `orm.Database`
+        return int(_keep_forever(code))
+    key = id(code)
+    kept[key] = code
+    if key not in _watched:
+        _watched[key] = weakref.ref(code, partial(_forget, key))
+    return key
+
+
+def _create_method_extractors(_: int, tree: Any, *args: Any, **kwargs: Any) -> Any:
+    """Cache what is derived from a method by the tree of its code, not by the address of the function."""
+    return asttranslation.create_extractors(id(tree), tree, *args, **kwargs)
+
+
+def _forget(key: int, _: object) -> None:
+    """Remove code that is gone from Pony's caches, before other code can get its address."""
+    del _watched[key]
+    utils.lambda_args_cache.pop(key, None)
+    asttranslation.extractors_cache.pop(key, None)
+    tree, _ = decompiling.ast_cache.pop(key, (None, None))
+    asttranslation.extractors_cache.pop(id(tree), None)
+
+
+utils.get_codeobject_id = decompiling.get_codeobject_id = _code_key
+sqltranslation.create_extractors = _create_method_extractors
