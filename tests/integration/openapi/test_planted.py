@@ -73,14 +73,7 @@ def test_an_undeclared_answer_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: str, found: str
 ) -> None:
     """The failure names a body or status that a plugin doesn't declare; declared ones pass."""
-    monkeypatch.syspath_prepend(tmp_path)
-    module = name.replace("-", "_")
-    write_package(tmp_path, name, {f"{module}.py": SAYS.format(answer=answer)}, entry_points=plugin_entry(name, module))
-    if found:
-        with pytest.raises(AssertionError, match=rf"(?s){name} answers otherwise than it declares.*{found}"):
-            conformance(name)().test_every_answer_is_as_described(tmp_path)
-    else:
-        conformance(name)().test_every_answer_is_as_described(tmp_path)
+    _check(tmp_path, monkeypatch, name, SAYS.format(answer=answer), found)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +87,14 @@ def test_a_rule_that_no_schema_expresses_is_declared_by_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, declared: str, found: str
 ) -> None:
     """An operation that declares the status of invalid input may refuse what its schema allows; others may not."""
+    _check(tmp_path, monkeypatch, name, STAYS.format(declared=declared), found)
+
+
+def _check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, found: str) -> None:
+    """Run the test on a plugin of one module: it names the plugin and what is `found`, or passes."""
     monkeypatch.syspath_prepend(tmp_path)
     module = name.replace("-", "_")
-    files = {f"{module}.py": STAYS.format(declared=declared)}
-    write_package(tmp_path, name, files, entry_points=plugin_entry(name, module))
-    with pytest.raises(AssertionError, match=found) if found else nullcontext():
+    write_package(tmp_path, name, {f"{module}.py": source}, entry_points=plugin_entry(name, module))
+    failure = rf"(?s){name} answers otherwise than it declares.*{found}"
+    with pytest.raises(AssertionError, match=failure) if found else nullcontext():
         conformance(name)().test_every_answer_is_as_described(tmp_path)
