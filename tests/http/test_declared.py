@@ -115,6 +115,10 @@ class Plugin:
         ]
 
 
+BAD = {"bad": 'realm="tokens"', "quoted": r'realm="the \"tokens\""', "unquoted": "Realm = tokens"}
+"""Tokens that are refused, with the realm in each form that RFC 9110 (11.4) allows."""
+
+
 class Knows:
     """An authenticator: a token is the name, and `root` has the role `root`."""
 
@@ -126,8 +130,8 @@ class Knows:
             scheme, _, token = (req.auth or "").partition(" ")
             if scheme.lower() != "bearer":
                 return None
-            if token == "bad":
-                challenge = 'Bearer realm="tokens", error="invalid_token"'
+            if token in BAD:
+                challenge = f'Bearer {BAD[token]}, error="invalid_token"'
                 raise falcon.HTTPUnauthorized(description="A bad token.", challenges=[challenge])
             return Principal(token, frozenset({token}))
 
@@ -307,9 +311,10 @@ def test_without_credentials_it_is_401(client: httpx.Client, sent: dict[str, str
 def test_the_authenticator_verifies_tokens(client: httpx.Client) -> None:
     """The resource receives the principal; a refusal has the authenticator's words, in the realm of the resource."""
     assert client.get("/problems/bearer", headers=bearer("ann")).json() == "ann"
-    answer = client.get("/problems/bearer", headers=bearer("bad"))
-    assert (answer.status_code, answer.json()["detail"]) == (401, "A bad token.")
-    assert answer.headers["WWW-Authenticate"] == 'Bearer realm="shelf", error="invalid_token"'
+    for bad in BAD:
+        answer = client.get("/problems/bearer", headers=bearer(bad))
+        assert (answer.status_code, answer.json()["detail"]) == (401, "A bad token.")
+        assert answer.headers["WWW-Authenticate"] == 'Bearer realm="shelf", error="invalid_token"'
     assert client.get("/problems/bearer", headers={"Authorization": "Basic eDp5"}).status_code == 401
 
 
