@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.host.plugins import Plugin, group_of, serving
+from tests.host.plugins import Plugin, group_of, reason, serving
 
 from plughost.testing import plugin_distribution, running_host
 
@@ -45,3 +45,12 @@ def test_a_plugin_has_different_routes_below_one_prefix_on_two_sites() -> None:
         for site in ("main", "library"):
             with host.client(site) as client:
                 assert client.get("/say/x").json()["word"] == site
+
+
+def test_a_plugins_own_routes_that_conflict_are_its_authors_matter() -> None:
+    """Two groups of one plugin on one site: no operator can move one of them."""
+    groups = [group_of(Named("a"), "/y", "/z/{a}"), group_of(Named("b"), "/y/z", "/{b}/x")]
+    plugin = Plugin(register_routes=lambda context: groups)
+    with running_host(distributions=[plugin_distribution("a", plugin)]) as host:
+        failure = reason(host, "a")
+        assert "the other route belongs to a (plughost-a 1.0). Report it to the plugin's author" in failure

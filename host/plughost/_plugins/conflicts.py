@@ -116,7 +116,7 @@ def _routing_conflict(record: PluginRecord, others: Iterable[PluginRecord]) -> F
                 clash = routing_problem([each, group])
                 if clash is not None:
                     cause = f"{clash}; the other route belongs to {other.installed.label}"
-                    return Failure("conflict", cause, _PREFIX_ADVICE)
+                    return Failure("conflict", cause, "" if other is record else _PREFIX_ADVICE)
     return None
 
 
