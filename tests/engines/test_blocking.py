@@ -130,6 +130,28 @@ def test_a_request_that_computes_elsewhere_frees_its_place(
         wait_until(lambda: dispatcher.share_of("stored").yielded == 0)
 
 
+def test_a_slow_request_that_begins_to_compute_elsewhere_frees_its_place(
+    dispatcher: Dispatcher, engine: Receivers, release: threading.Event, wait_until: WaitUntil
+) -> None:
+    """It was slow before, as on a busy machine; the next ones of its plugin are answered, too."""
+    slow, resting = threading.Event(), threading.Event()
+
+    def compute() -> None:
+        slow.wait(20)
+        about_to_wait(long=True)
+        resting.set()
+        release.wait(20)
+
+    task = Task(dispatcher, compute, "stored")
+    task.on_slow = slow.set  # type: ignore[method-assign]
+    engine.send(task)
+    assert resting.wait(20)
+    assert slow.is_set()
+    assert dispatcher.loads()["stored"].held == 0
+    release.set()
+    wait_until(lambda: dispatcher.share_of("stored").yielded == 0)
+
+
 def test_an_engine_without_a_free_thread_still_answers(
     dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:

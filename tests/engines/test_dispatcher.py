@@ -324,6 +324,24 @@ def test_jobs_that_wait_for_the_disk_yield_the_turn_at_once(dispatcher: Dispatch
     assert dispatcher.loads()["stored"].held == 0
 
 
+def test_a_slow_job_that_begins_to_wait_leaves_its_share(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
+    """On a busy machine, a job may be slow before it yields: then, too, it keeps nobody of its plugin waiting."""
+    release, resting = threading.Event(), threading.Semaphore(0)
+
+    def compute_and_wait() -> None:
+        wait_until(lambda: dispatcher.loads()["waits"].held == 1)
+        about_to_wait(long=True)
+        resting.release()
+        release.wait(20)
+
+    for _ in range(2 * SHARE):
+        submit(dispatcher, compute_and_wait, "waits")
+        assert resting.acquire(timeout=20)
+        assert dispatcher.loads()["waits"].held == 0
+    release.set()
+    wait_until(lambda: dispatcher.loads()["waits"] == (0, 0, 0) and dispatcher.share_of("waits").yielded == 0)
+
+
 def test_slow_jobs_do_not_change_the_size_of_a_share(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
     """After any number of slow jobs, a plugin, and all plugins together, may hold as many threads as before."""
     plugins = [f"slow{number}" for number in range(THREADS // SHARE)]

@@ -48,7 +48,8 @@ class BlockingPool:
         self._own_group = ThreadGroup(sys.maxsize)
         self._own_threads: list[threading.Thread] = []
         self._idle: list[ParkedThread] = []
-        self._running: dict[int, Job | None] = {}  # what the pool runs, by native thread id; None once marked as slow
+        self._running: dict[int, Job] = {}  # what the pool runs, by native thread id
+        self._unbound: set[int] = set()  # those of its threads that have left the shared processor with a slow job
         self._slow_jobs: deque[Job] = deque()  # whose `on_slow` the watcher is to call
         self._is_watcher_asleep = True
         self._bound_yield_place = self._yield_place  # one object, since it is compared by identity
@@ -123,7 +124,9 @@ class BlockingPool:
             except BaseException:
                 _LOGGER.exception("a request was not answered")
             with self._lock:
-                is_unbound = self._running.pop(me) is None
+                del self._running[me]
+                is_unbound = me in self._unbound
+                self._unbound.discard(me)
                 following = self._finish_in_pool(job.share, group)
             if is_unbound:
                 self.processor.bind()
@@ -133,10 +136,11 @@ class BlockingPool:
         me = this_thread.native_id
         with self._lock:
             job = self._running.get(me)
-            if job is None or not long:
+            if job is None or not long or this_thread.has_yielded:
                 return
-            self._running[me] = None
-            self._mark_slow(job)
+            if me not in self._unbound:
+                self._unbound.add(me)
+                self._mark_slow(job)
             share = job.share
             if share.yielded < MAX_YIELDED:
                 this_thread.has_yielded = True
@@ -187,12 +191,12 @@ class BlockingPool:
             return False
         return True
 
-    def _mark_slow_jobs(self, before: Mapping[int, Job | None]) -> dict[int, Job | None]:
+    def _mark_slow_jobs(self, before: Mapping[int, Job]) -> dict[int, Job]:
         """Mark pool jobs as slow that already ran at the last call; return what runs now, for the next call."""
         running = dict(self._running)
         for thread, job in running.items():
-            if job is not None and before.get(thread) is job:
-                self._running[thread] = None
+            if thread not in self._unbound and before.get(thread) is job:
+                self._unbound.add(thread)
                 self._mark_slow(job, thread)
         return running
 

@@ -60,6 +60,7 @@ class Dispatcher(BlockingPool):
         self._run_count = 0  # jobs begun with the turn so far
         # The job that has the turn, its group and native thread id, by run count. Who removes it may pass the turn on.
         self._current: dict[int, tuple[Job, ThreadGroup, int]] = {}
+        self._slow: dict[int, Share] = {}  # the share that counts each slow job, by native thread id
         self._bound_yield_turn = self.yield_turn  # one object, since it is compared by identity
         self._held = 0
         self._watcher_event = threading.Event()
@@ -153,11 +154,13 @@ class Dispatcher(BlockingPool):
             self._run_jobs(None, group)
         return True
 
-    # The caller has the turn.
+    # In the thread of a job.
 
     def yield_turn(self, long: bool) -> None:
-        """Pass the turn on if this job is to wait for long or others wait now. Without the turn, do nothing."""
-        if long or self._backlog:
+        """Pass the turn on if this job is to wait for long or others wait now. A slow one leaves its share."""
+        if long and this_thread.native_id in self._slow:
+            self._leave_share()
+        elif long or self._backlog:
             with self._lock:
                 number = self._run_count
                 job, group, thread = self._current.get(number, _NO_JOB)
@@ -169,6 +172,20 @@ class Dispatcher(BlockingPool):
                         self._mark_slow(job)
                     self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
                     self._release_turn(group)
+
+    def _leave_share(self) -> None:
+        """Let a slow job count no more against its plugin's share."""
+        with self._lock:
+            share = self._slow[this_thread.native_id]
+            if share.yielded < MAX_YIELDED:
+                del self._slow[this_thread.native_id]
+                this_thread.has_yielded = True
+                share.yielded += 1
+                share.held -= 1
+                self._held -= 1
+                self._admit_queued(share)
+                if self._backlog and self._turn.acquire(False):
+                    self._promote(self._own_group)
 
     def _run_jobs(self, job: Job | None, group: ThreadGroup) -> None:
         """Run the given job, then those of the backlog, until another thread has the turn or none is left."""
@@ -254,6 +271,7 @@ class Dispatcher(BlockingPool):
             this_thread.has_yielded = False
             share.yielded -= 1
         else:
+            del self._slow[this_thread.native_id]
             share.held -= 1
             self._held -= 1
         self._admit_queued(share)
@@ -296,6 +314,7 @@ class Dispatcher(BlockingPool):
         if job and group:
             job.share.held += 1
             self._held += 1
+            self._slow[thread] = job.share
             self._mark_slow(job, thread)
             self._release_turn(group)
 
@@ -339,7 +358,7 @@ class Dispatcher(BlockingPool):
         self.processor.bind()
         last_seen = idle_ticks = ticks = 0
         has_queued = False
-        running: Mapping[int, Job | None] = {}
+        running: Mapping[int, Job] = {}
         while not self._is_closed:
             time.sleep(TICK_SECONDS)
             if last_seen in self._current:
