@@ -6,6 +6,8 @@ import socket
 import threading
 from contextlib import suppress
 
+_TERMINATE = b"X\0\0\0\4"  # PostgreSQL's message
+
 
 class Proxy:
     """Forwards connections to a server unless it is cut.
@@ -17,6 +19,7 @@ class Proxy:
         cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
         hang_after: Words of a client, after which nothing is passed on.
         swallow: Words of a client that are not passed on, as a pooler keeps them that waits for its server.
+        keep_open: Whether the server learns of the end of a client's connection only when all are dropped.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -26,6 +29,7 @@ class Proxy:
         self._sockets: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._listener: socket.socket | None = None
+        self._dropped = threading.Event()
         self._passing = threading.Event()
         self._passing.set()
         # Bound but not listening, the socket keeps the port reserved while the proxy is cut.
@@ -38,6 +42,7 @@ class Proxy:
         self.cut_after: bytes | None = None
         self.hang_after: bytes | None = None
         self.swallow: bytes | None = None
+        self.keep_open = False
         self._doomed: set[socket.socket] = set()
         self.mend()
 
@@ -58,6 +63,7 @@ class Proxy:
         """Break every present connection; new ones are still accepted."""
         with self._lock:
             sockets, self._sockets = self._sockets, set()
+        self._dropped.set()
         for each in sockets:
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -108,6 +114,9 @@ class Proxy:
     def _pass_on(self, source: socket.socket, target: socket.socket) -> None:
         with suppress(OSError):
             while data := source.recv(65536):
+                if self.keep_open and data == _TERMINATE:
+                    self._dropped.wait()
+                    break
                 self._passing.wait()
                 if source in self._doomed:
                     break

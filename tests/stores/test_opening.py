@@ -59,6 +59,19 @@ def test_a_breaking_migration_closes_the_generation_before(
     new.close()
 
 
+def test_the_claim_of_a_migration_ends_before_the_next_begins(
+    through_proxy: StoresConfig, opening: Callable[..., Stores], products: Store, proxy: Proxy
+) -> None:
+    """A server that notices late that a connection was closed keeps no host from serving."""
+    proxy.keep_open = True
+    try:
+        with database_for("catalog", through_proxy.of("catalog")).exclusive_claim():
+            pass
+        assert opening(through_proxy, products)["catalog"].read(count) == 0
+    finally:
+        proxy.drop()
+
+
 @pytest.mark.parametrize("lost_before_commit", [True, False])
 def test_migrations_whose_commit_loses_its_connection_are_looked_up(
     opening: Callable[..., Stores],

@@ -143,7 +143,11 @@ class PostgreSQL(BaseDatabase):
                         "stop it first, or disable the plugin there."
                     )
                 time.sleep(_POLL_INTERVAL)
-            yield
+            try:
+                yield
+            finally:
+                with suppress(Unavailable):  # the server ends the claim of a lost connection itself, but perhaps later
+                    db.rows("SELECT pg_advisory_unlock(?)", lock_key(self.store))
 
     def erase(self, tables: Iterable[str]) -> None:
         with self.administer() as db:
