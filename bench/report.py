@@ -34,6 +34,7 @@ class Report:
         self._titles = {kind.name: kind.title for kind in kinds} | {CALM: "the same while nothing hangs"}
         self.results: list[Measured] = []
         self.started: dict[str, list[tuple[float, int, int]]] = {}
+        self._load = os.getloadavg()[0]  # before the run, which is itself a load
 
     def record_start(self, servers: Iterable[Server]) -> None:
         """Take how long servers took to start and what memory they use, before they are stopped."""
@@ -133,7 +134,7 @@ class Report:
         Args:
             how: The command that measured them.
         """
-        measured = "\n".join(["<!-- measured -->", "", *_environment(how), *self.summary(), "", "<!-- end -->"])
+        measured = "\n".join(["<!-- measured -->", "", *_environment(how, self._load), *self.summary(), "", "<!-- end -->"])
         text = PAGE.read_text(encoding="utf-8")
         text = re.sub(r"<!-- measured -->.*?<!-- end -->", lambda _: measured, text, flags=re.DOTALL)
         PAGE.write_text(text, encoding="utf-8")
@@ -150,18 +151,14 @@ def _goal(what: str, ratio: float, at_least: float) -> str:
     return f"{what} | {ratio:.2f} | {at_least:.2f} | {'reached' if ratio >= at_least else '**missed**'} |"
 
 
-def _environment(how: str) -> Iterator[str]:
+def _environment(how: str, load: float) -> Iterator[str]:
     command = ["git", "rev-parse", "--short", "HEAD"]
     revision = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     versions = ", ".join(f"{name} {version(name)}" for name in _OF_INTEREST)
     yield f"- When: {datetime.now(UTC):%Y-%m-%d}, revision {revision.stdout.strip() or 'unknown'}."
     yield f"- Machine: {model[1] if model else platform.machine()}, {os.cpu_count()} cores, {platform.platform()}."
-    load, cores = os.getloadavg()[2], os.cpu_count() or 1
-    warning = (
-        "; other work ran beside, so that the figures only show the order of magnitude" if load > 2 * cores else ""
-    )
-    yield f"- Load of the machine in the end: {load:.1f} processes over 15 minutes{warning}."
+    yield f"- Load of the machine just before: {load:.1f} processes over a minute."
     yield f"- Python {platform.python_version()}, {versions}, Django REST framework {version('djangorestframework')},"
     yield f"  SQLAlchemy {version('sqlalchemy')}, psycopg2 {version('psycopg2-binary')}, msgspec {version('msgspec')}."
     yield f"- Measured with `{how}`."
