@@ -179,9 +179,7 @@ def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:
 def test_waitress_accepts_many_connections_at_once(environ_app: WSGIApplication, dispatcher: Dispatcher) -> None:
     """With one connection a turn, the last client would wait for as many answers."""
     lane = listener(Lane("waitress", "http"))
-    engine = WaitressEngine(
-        PlainApplication(environ_app), lane, open_socket(lane), options=EngineOptions(), dispatcher=dispatcher
-    )
+    engine = WaitressEngine(PlainApplication(environ_app), lane, open_socket(lane), EngineOptions(), dispatcher)
     with contextlib.ExitStack() as stack, engine._loop_lock:  # no other thread runs the loop meanwhile
         stack.callback(engine.drain, 2)
         for _ in range(20):

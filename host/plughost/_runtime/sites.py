@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from plughost._apps.application import SiteApp
-    from plughost._servers.base import Address
     from plughost._servers.granian import GranianEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
@@ -176,8 +175,8 @@ class Serving:
         connections = {listener: engine.pause() for listener, engine in replaced.items()}
         new_engines: dict[Listener, GranianEngine] = {}
         try:
-            for listener, others in connections.items():
-                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls, others)
+            for listener in replaced:
+                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
                 new_engines[listener] = cast("GranianEngine", engine)
             tls.require_unchanged()
         except BaseException:
@@ -212,13 +211,7 @@ class Serving:
             )
         return limit
 
-    def _make_engine(
-        self,
-        listener: Listener,
-        body_limit: int,
-        tls: PreparedTLS | None,
-        foreign_clients: frozenset[Address] = frozenset(),
-    ) -> Engine:
+    def _make_engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
         site_settings = _site_settings(listener.site, self._settings)
         options = EngineOptions(
             connection_limit=self._connection_limit(listener),
@@ -226,18 +219,12 @@ class Serving:
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
             body_memory=self._settings.host.requests.body_memory,
+            tls=tls,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(site_settings.client_ca),
         )
-        engine = open_engine(
-            self.sites[listener.site],
-            listener,
-            self._sockets.duplicate(listener),
-            options=options,
-            tls=tls,
-            dispatcher=self.dispatcher,
-            foreign_clients=foreign_clients,
-        )
+        listening = self._sockets.duplicate(listener)
+        engine = open_engine(self.sites[listener.site], listener, listening, options, self.dispatcher)
         self._connection_limits[listener] = options.connection_limit
         return engine
 

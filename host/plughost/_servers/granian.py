@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from plughost._api.host import Listener
-    from plughost._servers.base import Application, EngineOptions, TLSFiles
+    from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
 
 _RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
@@ -52,23 +52,21 @@ class GranianEngine:
         application: Application,
         listener: Listener,
         listening: socket.socket,
-        *,
         options: EngineOptions,
-        tls: TLSFiles | None,
         dispatcher: Dispatcher,
-        foreign_clients: frozenset[Address] = frozenset(),
     ) -> None:
-        """Serve on a listening socket; leave `foreign_clients`, those of the previous engine, alone."""
+        """Serve on a listening socket."""
         if sys.platform == "linux":  # its connections inherit that
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SEND_AHEAD_BYTES)
         self.port: int = listening.getsockname()[1]
         self._listening = listening
         self._options = options
+        self._foreign_clients = connections.clients(self.port)  # of the engine that it replaces, to be left alone
         self._requests = ListenerRequests(
             application, dispatcher, dispatcher.add_group(_RECEIVERS), options, (listener.address, self.port)
         )
         try:
-            self._worker = GranianWorker(listening, options, tls, _RECEIVERS)
+            self._worker = GranianWorker(listening, options, _RECEIVERS)
             self._worker.start(self._requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
@@ -78,7 +76,6 @@ class GranianEngine:
             raise ListenError(
                 f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
-        self._foreign_clients = foreign_clients
         self._own_clients: frozenset[Address] | None = None
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
         self._is_paused = self._is_at_limit = False

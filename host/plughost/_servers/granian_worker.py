@@ -23,7 +23,7 @@ from plughost._servers.connections import BACKLOG, connect_once, wait_until_acce
 from plughost._servers.processor import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
-    from plughost._servers.base import EngineOptions, TLSFiles
+    from plughost._servers.base import EngineOptions
     from plughost._servers.granian_response import Watcher
 
 _HEADER_BYTES: Final = 64 * 1024
@@ -56,8 +56,7 @@ class GranianWorker:
 
     Args:
         listening: The socket; it stays the caller's.
-        options: Limits and time-outs.
-        tls: The certificate; None for plain HTTP.
+        options: Limits, time-outs and the certificate.
         threads: How many threads receive requests at most; one at least is there always.
 
     Attributes:
@@ -65,12 +64,13 @@ class GranianWorker:
         name: That of its native threads.
     """
 
-    def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
+    def __init__(self, listening: socket.socket, options: EngineOptions, threads: int) -> None:
         """Read the certificate, if there is one.
 
         Raises:
             OSError: It cannot be read, or does not fit its key.
         """
+        tls = options.tls
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
         if tls is not None:
             tls.check()
