@@ -172,19 +172,21 @@ class Serving:
         """
         replaced = {listener: cast("GranianEngine", self.engines[listener]) for listener in self.certificates}
         authorities = {listener: client_authorities(listener, self._settings) for listener in replaced}
-        connections = {listener: engine.pause() for listener, engine in replaced.items()}
         new_engines: dict[Listener, GranianEngine] = {}
+        for old in replaced.values():
+            old.pause()
         try:
             for listener in replaced:
                 engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
                 new_engines[listener] = cast("GranianEngine", engine)
             tls.require_unchanged()
         except BaseException:
-            accepted = {listener: engine.pause() - connections[listener] for listener, engine in new_engines.items()}
-            for engine in replaced.values():
-                engine.resume()
-            for listener, engine in new_engines.items():
-                engine.drain(grace, only=accepted[listener])
+            for new in new_engines.values():
+                new.pause()
+            for old in replaced.values():
+                old.resume()
+            for new in new_engines.values():
+                new.drain(grace)
             raise
         self.engines.update(new_engines)
         self.certificates.update(dict.fromkeys(new_engines, tls))
@@ -192,7 +194,7 @@ class Serving:
         for listener in replaced:
             self.sites[listener.site].end_streams(everything=True)
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
-            list(pool.map(lambda listener: replaced[listener].drain(grace, only=connections[listener]), replaced))
+            list(pool.map(lambda old: old.drain(grace), replaced.values()))
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""

@@ -43,8 +43,8 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 class GranianEngine:
     """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS; see `Engine`.
 
-    For a new certificate, a second engine replaces it on the same socket. The first one pauses, so that its connections
-    are known; the second starts; then the first is drained, or resumes.
+    For a new certificate, a second engine replaces it on the same socket. The first one pauses, so that its clients are
+    known; the second starts; then the first is drained, or resumes.
     """
 
     def __init__(
@@ -76,9 +76,8 @@ class GranianEngine:
             raise ListenError(
                 f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
-        self._own_clients: frozenset[Address] | None = None
+        self._own_clients: frozenset[Address] | None = None  # known while it pauses
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
-        self._is_paused = self._is_at_limit = False
         self._overload_log = OverloadLog()
         self._taken_bytes = 0  # at the last look, by the clients that were connected then
         self._max_clients = 64  # of which it is known what they were sent, before the next look forgets those that left
@@ -86,14 +85,13 @@ class GranianEngine:
         self._maintenance = threading.Thread(target=self._maintain, name=f"care-{self.port}", daemon=True)
         self._maintenance.start()
 
-    def pause(self) -> frozenset[Address]:
-        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+    def pause(self) -> None:
+        """Accept no connection until `resume`; further clients wait."""
         self._worker.pause()
-        self._is_paused = True
-        return connections.clients(self.port)
+        self._own_clients = connections.clients(self.port) - self._foreign_clients
 
     def resume(self) -> None:
-        self._is_paused = False
+        self._own_clients = None
         self._worker.resume()
 
     def set_body_limit(self, limit: int) -> None:
@@ -206,45 +204,43 @@ class GranianEngine:
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
-        limit = self._options.connection_limit
+        worker, limit = self._worker, self._options.connection_limit
         number = 0
         idle: dict[str, list[float]] = {}
-        if files == sys.maxsize and not self._is_at_limit:
-            self._is_at_limit = True
-            self._worker.pause()
+        if files == sys.maxsize and not worker.is_paused:
+            worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
-        if files >= limit or self._is_at_limit:
+        if files >= limit or worker.is_paused:
             for (address, _), found in self._connections():
                 number += 1
                 with contextlib.suppress(OSError):
                     idle.setdefault(address, []).append(connections.idle_seconds(found))
-        if self._is_at_limit and number < limit and not self._is_paused:
+        if worker.is_paused and number < limit and self._own_clients is None:
             with contextlib.suppress(OSError):  # there is still no descriptor
-                self._worker.resume()
-                self._is_at_limit = False
+                worker.resume()
         if number >= limit:
             self._overload_log.record(self.port, out_of_files=False)
-            if number > limit and not self._is_at_limit:
-                self._is_at_limit = True
-                self._worker.pause()
+            if number > limit:
+                worker.pause()
             busiest = max(idle, key=lambda address: len(idle[address]))
             longest = sorted(idle[busiest], reverse=True)[: number - limit // 2][-1]
             self._disconnect_idle(max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
 
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
-        """Accept no more, answer what is in flight, close its connections (or `only` these), and end the threads."""
+    def drain(self, grace: float) -> bool:
         if self._draining.is_set():
             return True
         worker, requests = self._worker, self._requests
-        self._own_clients = only
         deadline = time.monotonic() + grace
         self._draining.set()
         self._maintenance.join()
-        while connections.backlog_size(self._listening) and self._is_accepting() and time.monotonic() < deadline:
+        limit = self._options.connection_limit
+        while connections.backlog_size(self._listening) and not worker.is_paused and time.monotonic() < deadline:
+            if len(connections.clients(self.port)) >= limit:
+                break
             time.sleep(0.001)
         worker.close_port()
         # Nobody waits for an engine that was replaced, so its clients get more time to send the requests on their way.
-        patience = 1 if only is None else 4
+        patience = 1 if self._own_clients is None else 4
         self._wait_until_quiet(deadline, patience)
         worker.stop()
         while not worker.ended.wait(_POLL_SECONDS) and time.monotonic() < deadline:
@@ -257,11 +253,6 @@ class GranianEngine:
         requests.dispatcher.remove_group(requests.group)
         wait_for_threads(worker.name, _STOP_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
-
-    def _is_accepting(self) -> bool:
-        """Return whether granian accepts connections: it is not paused, nor at its limit."""
-        is_paused = self._is_paused or self._is_at_limit
-        return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
 
     def _wait_until_quiet(self, deadline: float, patience: float) -> None:
         """Wait until all connections are idle, or at least the first requests in flight have been answered.

@@ -61,6 +61,7 @@ class GranianWorker:
 
     Attributes:
         ended: Set when it has stopped.
+        is_paused: Whether it accepts no connections.
         name: That of its native threads.
     """
 
@@ -70,16 +71,15 @@ class GranianWorker:
         Raises:
             OSError: It cannot be read, or does not fit its key.
         """
-        tls = options.tls
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
-        if tls is not None:
+        if (tls := options.tls) is not None:
             tls.check()
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
             tls_args = (True, *files, None, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
-        self._idle_descriptor = -1
+        self.is_paused = False
         self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
@@ -123,21 +123,21 @@ class GranianWorker:
 
         granian's descriptor is replaced by that of a socket that nobody connects to.
         """
-        if self._idle_descriptor >= 0:
+        if not self.is_paused:
             os.dup2(self._idle_descriptor, self._descriptor, inheritable=False)
             os.close(self._idle_descriptor)
-            self._idle_descriptor = -1
+            self.is_paused = True
 
     def resume(self) -> None:
         """Accept again, or raise OSError if no descriptor is left.
 
         granian notices connections that arrived meanwhile only when the next one arrives, so one is made.
         """
-        if self._idle_descriptor >= 0:
-            return
-        self._idle_descriptor = os.dup(self._descriptor)
-        os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
-        connect_once(self._listening)
+        if self.is_paused:
+            self._idle_descriptor = os.dup(self._descriptor)
+            self.is_paused = False
+            os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+            connect_once(self._listening)
 
     def close_port(self) -> None:
         """Close the port, by closing the last descriptor of its socket; leave the connections alone."""
