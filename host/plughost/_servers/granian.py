@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -163,13 +164,9 @@ class GranianEngine:
     def _abandon_stuck(self, seconds: float) -> None:
         """Give up on clients that read nothing. For those that read little, only their connections show it."""
         stuck = [job for job in tuple(self._requests.in_flight) if job.is_stuck]
-        idle_clients = set()
-        for client, found in self._connections() if stuck else ():
-            with contextlib.suppress(OSError):
-                if connections.idle_seconds(found) > seconds:
-                    idle_clients.add(client)
+        idle = {client: connections.idle_seconds(found) for client, found in self._connections()} if stuck else {}
         for job in stuck:
-            if job.peer in idle_clients:
+            if idle.get(job.peer, 0.0) > seconds:
                 job.abandon()
 
     def _limit_untaken(self) -> None:
@@ -180,10 +177,10 @@ class GranianEngine:
         sent = dict(self._requests.sent)
         if len(sent) <= self._max_clients and sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
             return
-        taken: dict[tuple[str, str], int] = {}
-        for (address, port), found in self._connections():
-            with contextlib.suppress(OSError):
-                taken[address, str(port)] = connections.bytes_acknowledged(found, sys.maxsize)
+        taken = {
+            (address, str(port)): connections.bytes_acknowledged(found, sys.maxsize)
+            for (address, port), found in self._connections()
+        }
         for client in sent.keys() - taken.keys():
             self._requests.sent.pop(client, None)
         untaken = {client: sent[client] - taken[client] for client in sent.keys() & taken.keys()}
@@ -205,16 +202,14 @@ class GranianEngine:
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
         worker, limit = self._worker, self._options.connection_limit
-        number = 0
-        idle: dict[str, list[float]] = {}
+        idle: defaultdict[str, list[float]] = defaultdict(list)
         if files == sys.maxsize and not worker.is_paused:
             worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
         if files >= limit or worker.is_paused:
             for (address, _), found in self._connections():
-                number += 1
-                with contextlib.suppress(OSError):
-                    idle.setdefault(address, []).append(connections.idle_seconds(found))
+                idle[address].append(connections.idle_seconds(found))
+        number = sum(map(len, idle.values()))
         if worker.is_paused and number < limit and self._own_clients is None:
             with contextlib.suppress(OSError):  # there is still no descriptor
                 worker.resume()
@@ -268,10 +263,9 @@ class GranianEngine:
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
             self._record_awaiting()
-            with contextlib.suppress(OSError):  # a connection was closed meanwhile
-                idle = (self._idle_seconds(found) for _, found in self._connections())
-                if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
-                    return
+            idle = (self._idle_seconds(found) for _, found in self._connections())
+            if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
+                return
             if now > begun + patience * _BUSY_SECONDS and not first & requests.in_flight:
                 return
             time.sleep(_POLL_SECONDS)
