@@ -61,7 +61,6 @@ class GranianEngine:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SEND_AHEAD_BYTES)
         self.port: int = listening.getsockname()[1]
         self._listening = listening
-        self._options = options
         self._foreign_clients = connections.clients(self.port)  # of the engine that it replaces, to be left alone
         self._requests = ListenerRequests(
             application, dispatcher, dispatcher.add_group(_RECEIVERS), options, (listener.address, self.port)
@@ -96,13 +95,13 @@ class GranianEngine:
         self._worker.resume()
 
     def set_body_limit(self, limit: int) -> None:
-        self._options = self._requests.options = replace(self._options, body_limit=limit)
+        self._requests.options = replace(self._requests.options, body_limit=limit)
 
     def _maintain(self) -> None:
         """Give up on slow clients, and close idle connections."""
         requests = self._requests
         requests.dispatcher.processor.bind()
-        timeout, interval = self._options.idle_timeout, self._options.eviction_interval
+        timeout, interval = requests.options.idle_timeout, requests.options.eviction_interval
         checked_at = evicted_at = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, interval)):
             now = time.monotonic()
@@ -114,7 +113,7 @@ class GranianEngine:
                 bodies = sorted(
                     (each for each in waiting if type(each) is RequestBody), key=lambda each: each.started_at
                 )
-                for body in excess_bodies(bodies, self._options.body_memory):
+                for body in excess_bodies(bodies, requests.options.body_memory):
                     body.refuse()
                 self._limit_untaken()
                 if requests.to_disconnect:
@@ -201,7 +200,7 @@ class GranianEngine:
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
-        worker, limit = self._worker, self._options.connection_limit
+        worker, limit = self._worker, self._requests.options.connection_limit
         idle: defaultdict[str, list[float]] = defaultdict(list)
         if files == sys.maxsize and not worker.is_paused:
             worker.pause()
@@ -228,7 +227,7 @@ class GranianEngine:
         deadline = time.monotonic() + grace
         self._draining.set()
         self._maintenance.join()
-        limit = self._options.connection_limit
+        limit = requests.options.connection_limit
         while connections.backlog_size(self._listening) and not worker.is_paused and time.monotonic() < deadline:
             if len(connections.clients(self.port)) >= limit:
                 break
