@@ -17,7 +17,7 @@ from plughost._servers import ListenError
 from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable
 
     from plughost._api.host import Listener
 
@@ -31,15 +31,15 @@ _SUCCESSION_SUFFIX: Final = ".handed"  # of the names of sockets that the predec
 class Sockets:
     """The listening sockets of a host."""
 
-    def __init__(self, inherited: Mapping[str, list[socket.socket]] | None = None) -> None:
+    def __init__(self, inherited: Iterable[tuple[str, socket.socket]] = ()) -> None:
         self._from_systemd: list[tuple[str, socket.socket]] = []
         self._inherited: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
-        for name, sockets in (inherited or {}).items():
+        for name, each in inherited:
             if name.endswith(_SUCCESSION_SUFFIX):
-                self._inherited[name.removesuffix(_SUCCESSION_SUFFIX)] = sockets[0]
+                self._inherited[name.removesuffix(_SUCCESSION_SUFFIX)] = each
             else:
-                self._from_systemd += [(name, each) for each in sockets]
+                self._from_systemd.append((name, each))
         self._is_shared = bool(self._inherited)  # another process of this host holds them, too
 
     def bind(self, listener: Listener) -> None:
@@ -120,13 +120,13 @@ class Sockets:
         ]
 
 
-def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
-    """Return the inherited listening sockets and other descriptors, by name. Child processes do not inherit them."""
+def inherit() -> tuple[list[tuple[str, socket.socket]], dict[str, int]]:
+    """Return the inherited listening sockets and other descriptors, with names. Child processes do not inherit them."""
     pid, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
     descriptors: list[tuple[str, int]] = json.loads(os.environ.pop(HANDED_OVER, "[]"))
     if pid == str(os.getpid()) and count.isdecimal():
         descriptors += zip(chain(names.split(":"), repeat("")), range(_FIRST, _FIRST + int(count)), strict=False)
-    sockets: dict[str, list[socket.socket]] = {}
+    sockets: list[tuple[str, socket.socket]] = []
     others: dict[str, int] = {}
     for given, descriptor in descriptors:
         name = given or "unknown"
@@ -135,7 +135,7 @@ def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
         if taken is None:
             others[name] = descriptor
         else:
-            sockets.setdefault(name, []).append(taken)
+            sockets.append((name, taken))
     return sockets, others
 
 
