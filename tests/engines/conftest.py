@@ -166,9 +166,8 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
                 PlainApplication(application),
                 listener,
                 open_socket(listener),
-                options=EngineOptions(**options),
-                tls=tls,
-                dispatcher=dispatcher,
+                EngineOptions(tls=tls, **options),
+                dispatcher,
             )
             served = Served(chosen, engine, certificate.certificate)
             stack.callback(served.close)

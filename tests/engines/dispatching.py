@@ -68,9 +68,8 @@ def open_with_own_dispatcher(
         PlainApplication(application),
         listener,
         listening or open_socket(listener),
-        options=EngineOptions(),
-        tls=tls if listener.scheme == "https" else None,
-        dispatcher=Dispatcher(THREADS),
+        EngineOptions(tls=tls if listener.scheme == "https" else None),
+        Dispatcher(THREADS),
     )
 
 

@@ -44,7 +44,7 @@ def working(
     """Run a worker, and yield it and its port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
-        worker = GranianWorker(listening, EngineOptions(), None, 4)
+        worker = GranianWorker(listening, EngineOptions(), 4)
         worker.start(schedule, place)
         yield worker, listening.getsockname()[1]
         worker.stop()
@@ -298,7 +298,7 @@ def test_start_returns_once_connections_are_accepted() -> None:
         for _ in range(200):
             with socket.create_server(("127.0.0.1", 0)) as listening:
                 listening.setblocking(False)
-                worker = GranianWorker(listening, EngineOptions(), None, 4)
+                worker = GranianWorker(listening, EngineOptions(), 4)
                 with socket.create_connection(listening.getsockname()):
                     worker.start(lambda watcher: watcher.done(), here)
                     worker.pause()

@@ -100,9 +100,8 @@ def test_clients_of_a_replaced_engine_have_more_time(
     with replaced.connect() as kept, stopping.connect() as closed, ThreadPoolExecutor(2) as threads:
         for each in (kept, closed):
             exchange(each, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-        engine = cast("GranianEngine", replaced.engine)
-        drains = [threads.submit(engine.drain, 300, only=connections.clients(engine.port))]
-        drains.append(threads.submit(stopping.engine.drain, 300))
+        cast("GranianEngine", replaced.engine).pause()
+        drains = [threads.submit(each.engine.drain, 300) for each in (replaced, stopping)]
         assert select.select([kept, closed], [], [], 20)[0] == [closed]
         assert [each.result(20) for each in drains] == [True, True]
 

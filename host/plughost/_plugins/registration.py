@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import reprlib
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pluggy
 from pydantic import BaseModel
 
-from plughost._api.context import PluginContext
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.hookspecs import documented_hooks
@@ -26,11 +25,8 @@ from plughost._settings.models import MountSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import structlog
-
     from plughost._plugins.registry import PluginRecord, Registry
     from plughost._settings.sources import Settings
-    from plughost.ratelimits import RateLimits
     from plughost.stores import OpenStore
 
 T = TypeVar("T")
@@ -183,24 +179,6 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
     record.settings, record.mount = values, mount
 
 
-def set_contexts(
-    registry: Registry,
-    *,
-    logger: structlog.stdlib.BoundLogger,
-    rate_limits: RateLimits,
-    trusted: Collection[str],
-    **common: Any,
-) -> None:
-    """Set the context of each plugin, with `common` fields. A reused one keeps its own."""
-    for record in registry.active():
-        is_trusted = record.name in trusted
-        if record.reused:
-            _update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
-            continue
-        own = {"plugin": record.name, "settings": record.settings, "logger": logger.bind(plugin=record.name)}
-        record.context = PluginContext(**own, **common, rate_limits=rate_limits, trusted=is_trusted)
-
-
 def declare_stores(registry: Registry) -> None:
     """Collect the stores that plugins declare."""
     _collect(registry, "register_stores", "stores", Store)
@@ -212,7 +190,7 @@ def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None
         offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
         if usable != record.context.stores:
-            _update_context(registry, record, stores=usable)
+            update_context(registry, record, stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
@@ -232,7 +210,7 @@ def declare_authenticator(registry: Registry) -> None:
         registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for record in registry.active():
-        _update_context(registry, record, authenticator=authenticator)
+        update_context(registry, record, authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
@@ -244,7 +222,7 @@ def withdraw_authenticator(registry: Registry) -> bool:
         return False
     holders = [record for record in registry.active() if record.context.authenticator is not None]
     for record in holders:
-        _update_context(registry, record, has_declared=True, authenticator=None)
+        update_context(registry, record, has_declared=True, authenticator=None)
     return bool(holders)
 
 
@@ -284,7 +262,7 @@ def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord], 
             registry.attempt(record, hook, process, record)
 
 
-def _update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
+def update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
     """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
     if all(getattr(record.context, name) is value for name, value in changes.items()):
         return

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from plughost._api.context import PluginContext
 from plughost._apps.application import SiteApp, build_site_apps
 from plughost._plugins import conflicts, registration
 from plughost._plugins.failures import Failure
@@ -60,23 +61,32 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
 
 
 def set_contexts(host: HostState, registry: Registry, settings: Settings, trusted: Collection[str]) -> RateLimits:
-    """Set the context of each plugin. Return their rate limits: those of the running generation, if they still fit."""
+    """Set the context of each plugin; a reused one keeps its own.
+
+    Return their rate limits: those of the running generation, if they still fit.
+    """
     if any(_library_problems(settings.host)):  # then no host serves, and for a command, to count in memory suffices
         rate_limits = RateLimits()
     elif host.generation.rate_limits.settings == settings.host.rate_limits:
         rate_limits = host.generation.rate_limits
     else:
         rate_limits = RateLimits(settings.host.rate_limits, host.logger)
-    registration.set_contexts(
-        registry,
-        data_root=settings.data_dir,
-        logger=host.logger,
-        rate_limits=rate_limits,
-        services=host.view,
-        dev=host.dev and not host.exposed,
-        trusted=trusted,
-        audits=host.audit,
-    )
+    for record in registry.active():
+        is_trusted = record.name in trusted
+        if record.reused:
+            registration.update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
+            continue
+        record.context = PluginContext(
+            plugin=record.name,
+            settings=record.settings,
+            dev=host.dev and not host.exposed,
+            logger=host.logger.bind(plugin=record.name),
+            data_root=settings.data_dir,
+            services=host.view,
+            trusted=is_trusted,
+            rate_limits=rate_limits,
+            audits=host.audit,
+        )
     return rate_limits
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -38,7 +38,7 @@ class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One assembly of a host.
+    """One assembly of a host. By default, that of a host that has not started: without plugins.
 
     Attributes:
         number: Its number, from 1; 0 before the start.
@@ -47,14 +47,14 @@ class Generation:
         problems: Why it can't serve, for reasons other than its plugins.
     """
 
-    number: int
     settings: Settings
-    registry: Registry
-    stores: Stores
-    rate_limits: RateLimits
-    sites: Mapping[str, SiteApp]
-    warnings: tuple[str, ...]
-    problems: tuple[str, ...]
+    number: int = 0
+    registry: Registry = field(default_factory=lambda: Registry(()))
+    stores: Stores = field(default_factory=Stores)
+    rate_limits: RateLimits = field(default_factory=RateLimits)
+    sites: Mapping[str, SiteApp] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
 
     @property
     def models(self) -> dict[str, BaseModel | None]:
@@ -118,20 +118,6 @@ class Generation:
                 failure = self.registry.notify(record, hook)
                 if failure is not None:
                     record.context.logger.error("hook failed", reason=str(failure), exception=failure.trace)
-
-
-def empty_generation(settings: Settings) -> Generation:
-    """Return the generation of a host that has not started: without plugins."""
-    return Generation(
-        number=0,
-        settings=settings,
-        registry=Registry(()),
-        stores=Stores(),
-        rate_limits=RateLimits(),
-        sites={},
-        warnings=(),
-        problems=(),
-    )
 
 
 def refuse(generation: Generation, running: Generation, accept: Collection[str], *, strict: bool) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._runtime.control import reload_running
+from plughost._runtime.sockets import HANDED_OVER
 
 if TYPE_CHECKING:
     from plughost._runtime.control import Control
@@ -30,21 +31,6 @@ PATIENCE: Final = 600.0
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
 _STOPPING: Final = {"ok": False, "stopping": True, "reason": "the host is stopping"}
-
-# Moves the descriptors to 3 and above, and replaces itself by the successor: LISTEN_PID must be the successor's own id.
-_EXEC_SCRIPT: Final = """
-import fcntl, os, sys
-given = [int(number) for number in sys.argv[1].split(",")]
-end = 3 + len(given)
-aside = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, end) for number in given]
-for wanted, number in enumerate(aside, 3):
-    os.dup2(number, wanted, inheritable=True)
-for number in given:
-    if number >= end:
-        os.close(number)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(given)), LISTEN_FDNAMES=sys.argv[2])
-os.execv(sys.argv[3], sys.argv[3:])
-"""
 
 
 class Restart:
@@ -192,12 +178,10 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _spawn(descriptors: list[tuple[str, int]], folder: Path) -> subprocess.Popen[bytes]:
-    names = ":".join(name for name, _ in descriptors)
-    numbers = [descriptor for _, descriptor in descriptors]
-    own_command = [sys.executable, *sys.orig_argv[1:]]
     return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
-        [sys.executable, "-I", "-S", "-c", _EXEC_SCRIPT, ",".join(map(str, numbers)), names, *own_command],
-        pass_fds=numbers,
+        [sys.executable, *sys.orig_argv[1:]],
+        pass_fds=[number for _, number in descriptors],
+        env={**os.environ, HANDED_OVER: json.dumps(descriptors)},
         cwd=folder,
         stdin=subprocess.DEVNULL,
     )

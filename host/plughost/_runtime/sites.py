@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from plughost._apps.application import SiteApp
-    from plughost._servers.base import Address
     from plughost._servers.granian import GranianEngine
     from plughost._settings.models import EngineName, Scheme, SiteSettings
     from plughost._settings.sources import Settings
@@ -173,19 +172,21 @@ class Serving:
         """
         replaced = {listener: cast("GranianEngine", self.engines[listener]) for listener in self.certificates}
         authorities = {listener: client_authorities(listener, self._settings) for listener in replaced}
-        connections = {listener: engine.pause() for listener, engine in replaced.items()}
         new_engines: dict[Listener, GranianEngine] = {}
+        for old in replaced.values():
+            old.pause()
         try:
-            for listener, others in connections.items():
-                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls, others)
+            for listener in replaced:
+                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
                 new_engines[listener] = cast("GranianEngine", engine)
             tls.require_unchanged()
         except BaseException:
-            accepted = {listener: engine.pause() - connections[listener] for listener, engine in new_engines.items()}
-            for engine in replaced.values():
-                engine.resume()
-            for listener, engine in new_engines.items():
-                engine.drain(grace, only=accepted[listener])
+            for new in new_engines.values():
+                new.pause()
+            for old in replaced.values():
+                old.resume()
+            for new in new_engines.values():
+                new.drain(grace)
             raise
         self.engines.update(new_engines)
         self.certificates.update(dict.fromkeys(new_engines, tls))
@@ -193,7 +194,7 @@ class Serving:
         for listener in replaced:
             self.sites[listener.site].end_streams(everything=True)
         with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
-            list(pool.map(lambda listener: replaced[listener].drain(grace, only=connections[listener]), replaced))
+            list(pool.map(lambda old: old.drain(grace), replaced.values()))
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""
@@ -212,13 +213,7 @@ class Serving:
             )
         return limit
 
-    def _make_engine(
-        self,
-        listener: Listener,
-        body_limit: int,
-        tls: PreparedTLS | None,
-        foreign_clients: frozenset[Address] = frozenset(),
-    ) -> Engine:
+    def _make_engine(self, listener: Listener, body_limit: int, tls: PreparedTLS | None) -> Engine:
         site_settings = _site_settings(listener.site, self._settings)
         options = EngineOptions(
             connection_limit=self._connection_limit(listener),
@@ -226,18 +221,12 @@ class Serving:
             body_limit=body_limit,
             body_timeout=self._settings.host.requests.body_timeout,
             body_memory=self._settings.host.requests.body_memory,
+            tls=tls,
             tls_policy=self._settings.host.tls.policy,
             client_ca=self._settings.path(site_settings.client_ca),
         )
-        engine = open_engine(
-            self.sites[listener.site],
-            listener,
-            self._sockets.duplicate(listener),
-            options=options,
-            tls=tls,
-            dispatcher=self.dispatcher,
-            foreign_clients=foreign_clients,
-        )
+        listening = self._sockets.duplicate(listener)
+        engine = open_engine(self.sites[listener.site], listener, listening, options, self.dispatcher)
         self._connection_limits[listener] = options.connection_limit
         return engine
 

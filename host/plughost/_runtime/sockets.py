@@ -1,12 +1,13 @@
 """Listening sockets: opened, or inherited from systemd or from the predecessor; the successor inherits them.
 
-They are passed as in systemd's socket activation (sd_listen_fds(3)): file descriptors from 3 on, counted by
-`LISTEN_FDS` and named by `LISTEN_FDNAMES`, for the process `LISTEN_PID`. A socket's name is its site and scheme, such
-as `main-http`.
+systemd passes file descriptors from 3 on, counted by `LISTEN_FDS` and named by `LISTEN_FDNAMES`, to the process
+`LISTEN_PID` (sd_listen_fds(3)). The predecessor passes names and numbers as JSON. A socket's name is its site and
+scheme, such as `main-http`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 from itertools import chain, repeat
@@ -16,28 +17,29 @@ from plughost._servers import ListenError
 from plughost._servers.connections import drop_new_connections, open_socket
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable
 
     from plughost._api.host import Listener
 
-FIRST: Final = 3
-"""The first inherited descriptor (SD_LISTEN_FDS_START)."""
+HANDED_OVER: Final = "HANDED_OVER_BY_PLUGHOST"
+"""The environment variable with the predecessor's descriptors. It is no setting, so `PLUGHOST` comes last."""
 
+_FIRST: Final = 3  # descriptor from systemd (SD_LISTEN_FDS_START)
 _SUCCESSION_SUFFIX: Final = ".handed"  # of the names of sockets that the predecessor opened itself
 
 
 class Sockets:
     """The listening sockets of a host."""
 
-    def __init__(self, inherited: Mapping[str, list[socket.socket]] | None = None) -> None:
+    def __init__(self, inherited: Iterable[tuple[str, socket.socket]] = ()) -> None:
         self._from_systemd: list[tuple[str, socket.socket]] = []
         self._inherited: dict[str, socket.socket] = {}
         self._open: dict[Listener, socket.socket] = {}
-        for name, sockets in (inherited or {}).items():
+        for name, each in inherited:
             if name.endswith(_SUCCESSION_SUFFIX):
-                self._inherited[name.removesuffix(_SUCCESSION_SUFFIX)] = sockets[0]
+                self._inherited[name.removesuffix(_SUCCESSION_SUFFIX)] = each
             else:
-                self._from_systemd += [(name, each) for each in sockets]
+                self._from_systemd.append((name, each))
         self._is_shared = bool(self._inherited)  # another process of this host holds them, too
 
     def bind(self, listener: Listener) -> None:
@@ -118,22 +120,22 @@ class Sockets:
         ]
 
 
-def inherit() -> tuple[dict[str, list[socket.socket]], dict[str, int]]:
-    """Return the inherited listening sockets and other descriptors, by name. Child processes do not inherit them."""
+def inherit() -> tuple[list[tuple[str, socket.socket]], dict[str, int]]:
+    """Return the inherited listening sockets and other descriptors, with names. Child processes do not inherit them."""
     pid, count, names = (os.environ.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"))
-    sockets: dict[str, list[socket.socket]] = {}
+    descriptors: list[tuple[str, int]] = json.loads(os.environ.pop(HANDED_OVER, "[]"))
+    if pid == str(os.getpid()) and count.isdecimal():
+        descriptors += zip(chain(names.split(":"), repeat("")), range(_FIRST, _FIRST + int(count)), strict=False)
+    sockets: list[tuple[str, socket.socket]] = []
     others: dict[str, int] = {}
-    if pid != str(os.getpid()) or not count.isdecimal():
-        return sockets, others
-    descriptors = range(FIRST, FIRST + int(count))
-    for descriptor, given in zip(descriptors, chain(names.split(":"), repeat("")), strict=False):
+    for given, descriptor in descriptors:
         name = given or "unknown"
         os.set_inheritable(descriptor, False)
         taken = _listening_socket(descriptor)
         if taken is None:
             others[name] = descriptor
         else:
-            sockets.setdefault(name, []).append(taken)
+            sockets.append((name, taken))
     return sockets, others
 
 

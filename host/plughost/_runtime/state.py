@@ -21,7 +21,7 @@ from plughost._logging import make_logger
 from plughost._plugins.discovery import Discovery
 from plughost._plugins.environment import why_not_allowed
 from plughost._runtime.audit import Audit
-from plughost._runtime.generation import Generation, empty_generation
+from plughost._runtime.generation import Generation
 from plughost._runtime.jobs import Clock, Jobs
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving, exposed_addresses, listeners_of
@@ -92,7 +92,7 @@ class HostState:
 
         By default it logs as the settings say, discovers plugins on `sys.path`, and opens new sockets.
         """
-        self.generation: Generation = empty_generation(settings)
+        self.generation: Generation = Generation(settings=settings)
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
         self.plugins_dir: Path | None = settings.path(settings.host.plugins_dir) if dev and not self.exposed else None

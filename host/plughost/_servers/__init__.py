@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import socket
 
     from plughost._api.host import Listener
-    from plughost._servers.base import Address, Application
+    from plughost._servers.base import Application
     from plughost._servers.dispatcher import Dispatcher
 
 __all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine"]
@@ -20,31 +20,18 @@ def open_engine(
     application: Application,
     listener: Listener,
     listening: socket.socket,
-    *,
     options: EngineOptions,
-    tls: TLSFiles | None,
     dispatcher: Dispatcher,
-    foreign_clients: frozenset[Address] = frozenset(),
 ) -> Engine:
     """Serve an application on a listening socket by the engine that the listener names, which owns the socket then.
 
-    With another engine on the same socket, `foreign_clients` are those of that one.
-
     Raises:
-        ListenError: The certificate, which https needs, can't be used.
+        ListenError: The certificate can't be used.
     """
     if listener.engine == "waitress":
         from plughost._servers.waitress import WaitressEngine  # noqa: PLC0415 - only the engine in use is loaded
 
-        return WaitressEngine(application, listener, listening, options=options, dispatcher=dispatcher)
+        return WaitressEngine(application, listener, listening, options, dispatcher)
     from plughost._servers.granian import GranianEngine  # noqa: PLC0415 - only the engine in use is loaded
 
-    return GranianEngine(
-        application,
-        listener,
-        listening,
-        options=options,
-        tls=tls,
-        dispatcher=dispatcher,
-        foreign_clients=foreign_clients,
-    )
+    return GranianEngine(application, listener, listening, options, dispatcher)

@@ -68,6 +68,7 @@ class EngineOptions:
         body_timeout: Seconds that a request body may take in all. After 20 seconds, it must have come at 500 bytes
             a second, too.
         body_memory: Bytes of memory that unfinished bodies may take in all; each counts for 16 KiB at least.
+        tls: The certificate of an HTTPS listener; None for plain HTTP.
         tls_policy: `intermediate` speaks TLS 1.2 and 1.3, `modern` 1.3 alone.
         client_ca: PEM file of the authorities one of which must have signed a client's certificate; None asks for none.
     """
@@ -77,6 +78,7 @@ class EngineOptions:
     body_limit: int = 1024 * 1024
     body_timeout: int = 300
     body_memory: int = 64 * 1024 * 1024
+    tls: TLSFiles | None = None
     tls_policy: Literal["intermediate", "modern"] = "intermediate"
     client_ca: Path | None = None
 

@@ -14,12 +14,11 @@ import time
 from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from typing import Final
 
 from plughost._api.host import Load
 from plughost._servers.processor import Processor
-from plughost._servers.work import Job, ParkedThread, Share, ThreadGroup
+from plughost._servers.work import Job, Share, ThreadGroup
 from plughost._waiting import this_thread
 
 MAX_YIELDED: Final = 16
@@ -47,7 +46,6 @@ class BlockingPool:
         self._lock: LockType = allocate_lock()  # guards all counts
         self._own_group = ThreadGroup(sys.maxsize)
         self._own_threads: list[threading.Thread] = []
-        self._idle: list[ParkedThread] = []
         self._running: dict[int, Job] = {}  # what the pool runs, by native thread id
         self._unbound: set[int] = set()  # those of its threads that have left the shared processor with a slow job
         self._slow_jobs: deque[Job] = deque()  # whose `on_slow` the watcher is to call
@@ -98,18 +96,6 @@ class BlockingPool:
         if group is not None:
             self._run_pool_jobs(job, group)
         return True
-
-    def _run_pool_thread(self, job: Job | None) -> None:
-        """Run jobs that other threads hand over, until the dispatcher closes."""
-        while job is not None:
-            self._run_pool_jobs(job, self._own_group)
-            parked_thread = ParkedThread()
-            with self._lock:
-                if self._own_group.is_closed:
-                    return
-                self._idle.append(parked_thread)
-            parked_thread.lock.acquire()
-            job = parked_thread.job
 
     def _run_pool_jobs(self, job: Job, group: ThreadGroup) -> None:
         """Run a job, then the queued ones of its plugin."""
@@ -178,14 +164,14 @@ class BlockingPool:
             share.pool_threads -= 1
 
     def _hand_to_thread(self, job: Job) -> bool:
-        """Hand a job to an idle thread of the dispatcher or a new one; return whether there is one."""
-        if self._idle:
-            parked_thread = self._idle.pop()
+        """Hand a job to a parked thread of the dispatcher or a new one; return whether there is one."""
+        if self._own_group.parked:
+            parked_thread = self._own_group.parked.pop()
             parked_thread.job = job
             parked_thread.lock.release()
             return True
         try:
-            self._start_thread(partial(self._run_pool_thread, job))
+            self._start_thread(job)
         except RuntimeError:  # the system allows no further thread
             job.queued_at = -math.inf
             return False
@@ -205,10 +191,14 @@ class BlockingPool:
         self.processor.unbind(thread)
         self._slow_jobs.append(job)
 
-    def _start_thread(self, serve: Callable[[], object]) -> None:
-        thread = threading.Thread(target=serve, name="plughost-requests", daemon=True)
+    def _start_thread(self, job: Job | None) -> None:
+        """Start a thread of the dispatcher, with a job of the pool or with the turn."""
+        thread = threading.Thread(target=self._run_thread, args=(job,), name="plughost-requests", daemon=True)
         self._own_threads = [*filter(threading.Thread.is_alive, self._own_threads), thread]
         thread.start()
+
+    def _run_thread(self, job: Job | None) -> None:
+        raise NotImplementedError
 
     def _wake_watcher(self) -> None:
         raise NotImplementedError

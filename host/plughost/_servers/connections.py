@@ -63,28 +63,23 @@ def open_socket(listener: Listener) -> socket.socket:
     Raises:
         ListenError: The address cannot be had.
     """
-    with contextlib.ExitStack() as stack:
-        try:
-            family, kind, protocol, _, address = socket.getaddrinfo(
-                listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            opened = stack.enter_context(socket.socket(family, kind, protocol))
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit that
-            opened.bind(address)
-            opened.listen(BACKLOG)
-        except OSError as error:
-            advice = _ADVICE.get(error.errno or 0, "check the address and the port of the site")
-            if isinstance(error, socket.gaierror):
-                advice = "the address is unknown; set an IP address or a host name of this machine"
-            raise ListenError(
-                f"Cannot listen on address {listener.address}, port {listener.port} "
-                f"(site {listener.site}, {listener.scheme}): {error.strerror or error}; {advice}."
-            ) from error
-        stack.pop_all()
-        return opened
+    try:
+        family, *_, address = socket.getaddrinfo(
+            listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        opened = socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        number = error.errno or 0
+        reason, advice = os.strerror(number), _ADVICE.get(number, "check the address and the port of the site")
+        if isinstance(error, socket.gaierror):
+            reason = error.strerror or str(error)
+            advice = "the address is unknown; set an IP address or a host name of this machine"
+        raise ListenError(
+            f"Cannot listen on address {listener.address}, port {listener.port} "
+            f"(site {listener.site}, {listener.scheme}): {reason}; {advice}."
+        ) from error
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit that
+    return opened
 
 
 def connect_once(listening: socket.socket) -> None:

@@ -87,10 +87,6 @@ class Dispatcher(BlockingPool):
         self._is_closed = True
         self._watcher_event.set()
         self.remove_group(self._own_group)
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for parked_thread in idle:
-            parked_thread.lock.release()
         deadline = time.monotonic() + timeout
         threads = [each for each in (*self._own_threads, self._watcher) if each and each.is_alive()]
         for thread in threads:
@@ -127,7 +123,7 @@ class Dispatcher(BlockingPool):
                 self._lock.acquire()
                 if self._active is not group or self._is_next_from_other_group(group):
                     self._lock.release()
-                elif self._park(group):
+                elif self._park(group).has_turn:
                     self._run_jobs(None, group)
                 return
         if group.held < group.max_held:
@@ -150,7 +146,7 @@ class Dispatcher(BlockingPool):
         if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
             self._lock.release()
             return False
-        if self._park(group):
+        if self._park(group).has_turn:
             self._run_jobs(None, group)
         return True
 
@@ -280,16 +276,16 @@ class Dispatcher(BlockingPool):
             self._active = group
         return has_turn
 
-    def _park(self, group: ThreadGroup) -> bool:
-        """Release the lock, and wait; return whether this thread has the turn then."""
-        if group.is_closed:
-            self._lock.release()
-            return False
+    def _park(self, group: ThreadGroup) -> ParkedThread:
+        """Release the lock, and wait, unless the group is closed; return what this thread has then."""
         parked_thread = ParkedThread()
-        group.parked.append(parked_thread)
+        if group.is_closed:
+            parked_thread.lock.release()
+        else:
+            group.parked.append(parked_thread)
         self._lock.release()
         parked_thread.lock.acquire()
-        return parked_thread.has_turn
+        return parked_thread
 
     def _promote(self, group: ThreadGroup) -> None:
         """Give the turn to a parked thread, preferably of this group, or to a new one of the dispatcher."""
@@ -302,7 +298,7 @@ class Dispatcher(BlockingPool):
                 return
         self._active = self._own_group
         try:
-            self._start_thread(self._run_thread)
+            self._start_thread(None)
         except RuntimeError:  # the system allows no further thread: the watcher tries again
             self._active = None
             self._turn.release()
@@ -333,13 +329,17 @@ class Dispatcher(BlockingPool):
 
     # In the dispatcher's own threads.
 
-    def _run_thread(self) -> None:
-        """Begin with the turn, and park whenever there is nothing to do."""
-        while True:
-            self._run_jobs(None, self._own_group)
+    def _run_thread(self, job: Job | None) -> None:
+        """Begin with a job of the pool, or with the turn, and park whenever there is nothing to do."""
+        has_turn = job is None
+        while has_turn or job is not None:
+            if job is not None:
+                self._run_pool_jobs(job, self._own_group)
+            else:
+                self._run_jobs(None, self._own_group)
             self._lock.acquire()
-            if not self._park(self._own_group):
-                return
+            parked_thread = self._park(self._own_group)
+            has_turn, job = parked_thread.has_turn, parked_thread.job
 
     def _wake_watcher(self) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from collections import defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from plughost._api.host import Listener
-    from plughost._servers.base import Application, EngineOptions, TLSFiles
+    from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
 
 _RECEIVERS: Final = 12  # threads of granian, of which all but one may be held
@@ -43,8 +44,8 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 class GranianEngine:
     """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS; see `Engine`.
 
-    For a new certificate, a second engine replaces it on the same socket. The first one pauses, so that its connections
-    are known; the second starts; then the first is drained, or resumes.
+    For a new certificate, a second engine replaces it on the same socket. The first one pauses, so that its clients are
+    known; the second starts; then the first is drained, or resumes.
     """
 
     def __init__(
@@ -52,23 +53,20 @@ class GranianEngine:
         application: Application,
         listener: Listener,
         listening: socket.socket,
-        *,
         options: EngineOptions,
-        tls: TLSFiles | None,
         dispatcher: Dispatcher,
-        foreign_clients: frozenset[Address] = frozenset(),
     ) -> None:
-        """Serve on a listening socket; leave `foreign_clients`, those of the previous engine, alone."""
+        """Serve on a listening socket."""
         if sys.platform == "linux":  # its connections inherit that
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SEND_AHEAD_BYTES)
         self.port: int = listening.getsockname()[1]
         self._listening = listening
-        self._options = options
+        self._foreign_clients = connections.clients(self.port)  # of the engine that it replaces, to be left alone
         self._requests = ListenerRequests(
             application, dispatcher, dispatcher.add_group(_RECEIVERS), options, (listener.address, self.port)
         )
         try:
-            self._worker = GranianWorker(listening, options, tls, _RECEIVERS)
+            self._worker = GranianWorker(listening, options, _RECEIVERS)
             self._worker.start(self._requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
@@ -78,10 +76,8 @@ class GranianEngine:
             raise ListenError(
                 f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
-        self._foreign_clients = foreign_clients
-        self._own_clients: frozenset[Address] | None = None
+        self._own_clients: frozenset[Address] | None = None  # known while it pauses
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
-        self._is_paused = self._is_at_limit = False
         self._overload_log = OverloadLog()
         self._taken_bytes = 0  # at the last look, by the clients that were connected then
         self._max_clients = 64  # of which it is known what they were sent, before the next look forgets those that left
@@ -89,24 +85,23 @@ class GranianEngine:
         self._maintenance = threading.Thread(target=self._maintain, name=f"care-{self.port}", daemon=True)
         self._maintenance.start()
 
-    def pause(self) -> frozenset[Address]:
-        """Accept no connection until `resume`, and return the clients that are connected; further ones wait."""
+    def pause(self) -> None:
+        """Accept no connection until `resume`; further clients wait."""
         self._worker.pause()
-        self._is_paused = True
-        return connections.clients(self.port)
+        self._own_clients = connections.clients(self.port) - self._foreign_clients
 
     def resume(self) -> None:
-        self._is_paused = False
+        self._own_clients = None
         self._worker.resume()
 
     def set_body_limit(self, limit: int) -> None:
-        self._options = self._requests.options = replace(self._options, body_limit=limit)
+        self._requests.options = replace(self._requests.options, body_limit=limit)
 
     def _maintain(self) -> None:
         """Give up on slow clients, and close idle connections."""
         requests = self._requests
         requests.dispatcher.processor.bind()
-        timeout, interval = self._options.idle_timeout, self._options.eviction_interval
+        timeout, interval = requests.options.idle_timeout, requests.options.eviction_interval
         checked_at = evicted_at = time.monotonic()
         while not self._draining.wait(min(_CHECK_SECONDS, timeout / 4, interval)):
             now = time.monotonic()
@@ -118,7 +113,7 @@ class GranianEngine:
                 bodies = sorted(
                     (each for each in waiting if type(each) is RequestBody), key=lambda each: each.started_at
                 )
-                for body in excess_bodies(bodies, self._options.body_memory):
+                for body in excess_bodies(bodies, requests.options.body_memory):
                     body.refuse()
                 self._limit_untaken()
                 if requests.to_disconnect:
@@ -168,13 +163,9 @@ class GranianEngine:
     def _abandon_stuck(self, seconds: float) -> None:
         """Give up on clients that read nothing. For those that read little, only their connections show it."""
         stuck = [job for job in tuple(self._requests.in_flight) if job.is_stuck]
-        idle_clients = set()
-        for client, found in self._connections() if stuck else ():
-            with contextlib.suppress(OSError):
-                if connections.idle_seconds(found) > seconds:
-                    idle_clients.add(client)
+        idle = {client: connections.idle_seconds(found) for client, found in self._connections()} if stuck else {}
         for job in stuck:
-            if job.peer in idle_clients:
+            if idle.get(job.peer, 0.0) > seconds:
                 job.abandon()
 
     def _limit_untaken(self) -> None:
@@ -185,10 +176,10 @@ class GranianEngine:
         sent = dict(self._requests.sent)
         if len(sent) <= self._max_clients and sum(sent.values()) - self._taken_bytes <= _MAX_UNTAKEN_BYTES:
             return
-        taken: dict[tuple[str, str], int] = {}
-        for (address, port), found in self._connections():
-            with contextlib.suppress(OSError):
-                taken[address, str(port)] = connections.bytes_acknowledged(found, sys.maxsize)
+        taken = {
+            (address, str(port)): connections.bytes_acknowledged(found, sys.maxsize)
+            for (address, port), found in self._connections()
+        }
         for client in sent.keys() - taken.keys():
             self._requests.sent.pop(client, None)
         untaken = {client: sent[client] - taken[client] for client in sent.keys() & taken.keys()}
@@ -209,45 +200,41 @@ class GranianEngine:
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
-        limit = self._options.connection_limit
-        number = 0
-        idle: dict[str, list[float]] = {}
-        if files == sys.maxsize and not self._is_at_limit:
-            self._is_at_limit = True
-            self._worker.pause()
+        worker, limit = self._worker, self._requests.options.connection_limit
+        idle: defaultdict[str, list[float]] = defaultdict(list)
+        if files == sys.maxsize and not worker.is_paused:
+            worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
-        if files >= limit or self._is_at_limit:
+        if files >= limit or worker.is_paused:
             for (address, _), found in self._connections():
-                number += 1
-                with contextlib.suppress(OSError):
-                    idle.setdefault(address, []).append(connections.idle_seconds(found))
-        if self._is_at_limit and number < limit and not self._is_paused:
+                idle[address].append(connections.idle_seconds(found))
+        number = sum(map(len, idle.values()))
+        if worker.is_paused and number < limit and self._own_clients is None:
             with contextlib.suppress(OSError):  # there is still no descriptor
-                self._worker.resume()
-                self._is_at_limit = False
+                worker.resume()
         if number >= limit:
             self._overload_log.record(self.port, out_of_files=False)
-            if number > limit and not self._is_at_limit:
-                self._is_at_limit = True
-                self._worker.pause()
+            if number > limit:
+                worker.pause()
             busiest = max(idle, key=lambda address: len(idle[address]))
             longest = sorted(idle[busiest], reverse=True)[: number - limit // 2][-1]
             self._disconnect_idle(max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
 
-    def drain(self, grace: float, *, only: frozenset[Address] | None = None) -> bool:
-        """Accept no more, answer what is in flight, close its connections (or `only` these), and end the threads."""
+    def drain(self, grace: float) -> bool:
         if self._draining.is_set():
             return True
         worker, requests = self._worker, self._requests
-        self._own_clients = only
         deadline = time.monotonic() + grace
         self._draining.set()
         self._maintenance.join()
-        while connections.backlog_size(self._listening) and self._is_accepting() and time.monotonic() < deadline:
+        limit = requests.options.connection_limit
+        while connections.backlog_size(self._listening) and not worker.is_paused and time.monotonic() < deadline:
+            if len(connections.clients(self.port)) >= limit:
+                break
             time.sleep(0.001)
         worker.close_port()
         # Nobody waits for an engine that was replaced, so its clients get more time to send the requests on their way.
-        patience = 1 if only is None else 4
+        patience = 1 if self._own_clients is None else 4
         self._wait_until_quiet(deadline, patience)
         worker.stop()
         while not worker.ended.wait(_POLL_SECONDS) and time.monotonic() < deadline:
@@ -260,11 +247,6 @@ class GranianEngine:
         requests.dispatcher.remove_group(requests.group)
         wait_for_threads(worker.name, _STOP_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
-
-    def _is_accepting(self) -> bool:
-        """Return whether granian accepts connections: it is not paused, nor at its limit."""
-        is_paused = self._is_paused or self._is_at_limit
-        return not is_paused and len(connections.clients(self.port)) < self._options.connection_limit
 
     def _wait_until_quiet(self, deadline: float, patience: float) -> None:
         """Wait until all connections are idle, or at least the first requests in flight have been answered.
@@ -280,10 +262,9 @@ class GranianEngine:
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
             self._record_awaiting()
-            with contextlib.suppress(OSError):  # a connection was closed meanwhile
-                idle = (self._idle_seconds(found) for _, found in self._connections())
-                if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
-                    return
+            idle = (self._idle_seconds(found) for _, found in self._connections())
+            if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
+                return
             if now > begun + patience * _BUSY_SECONDS and not first & requests.in_flight:
                 return
             time.sleep(_POLL_SECONDS)

@@ -23,7 +23,7 @@ from plughost._servers.connections import BACKLOG, connect_once, wait_until_acce
 from plughost._servers.processor import call_in_named_thread, call_when_idle
 
 if TYPE_CHECKING:
-    from plughost._servers.base import EngineOptions, TLSFiles
+    from plughost._servers.base import EngineOptions
     from plughost._servers.granian_response import Watcher
 
 _HEADER_BYTES: Final = 64 * 1024
@@ -56,30 +56,30 @@ class GranianWorker:
 
     Args:
         listening: The socket; it stays the caller's.
-        options: Limits and time-outs.
-        tls: The certificate; None for plain HTTP.
+        options: Limits, time-outs and the certificate.
         threads: How many threads receive requests at most; one at least is there always.
 
     Attributes:
         ended: Set when it has stopped.
+        is_paused: Whether it accepts no connections.
         name: That of its native threads.
     """
 
-    def __init__(self, listening: socket.socket, options: EngineOptions, tls: TLSFiles | None, threads: int) -> None:
+    def __init__(self, listening: socket.socket, options: EngineOptions, threads: int) -> None:
         """Read the certificate, if there is one.
 
         Raises:
             OSError: It cannot be read, or does not fit its key.
         """
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
-        if tls is not None:
+        if (tls := options.tls) is not None:
             tls.check()
             files = str(tls.certificate.absolute()), str(tls.key.absolute())
             oldest = "tls1.3" if options.tls_policy == "modern" else "tls1.2"
             clients = None if options.client_ca is None else str(options.client_ca)
             tls_args = (True, *files, None, oldest, clients, [], clients is not None)
         self.ended = threading.Event()
-        self._idle_descriptor = -1
+        self.is_paused = False
         self.name = f"gr-{listening.fileno()}-{listening.getsockname()[1]}"  # at most 15 characters count
         self._listening = listening
         self._descriptor = listening.dup().detach()  # granian closes it
@@ -123,21 +123,21 @@ class GranianWorker:
 
         granian's descriptor is replaced by that of a socket that nobody connects to.
         """
-        if self._idle_descriptor >= 0:
+        if not self.is_paused:
             os.dup2(self._idle_descriptor, self._descriptor, inheritable=False)
             os.close(self._idle_descriptor)
-            self._idle_descriptor = -1
+            self.is_paused = True
 
     def resume(self) -> None:
         """Accept again, or raise OSError if no descriptor is left.
 
         granian notices connections that arrived meanwhile only when the next one arrives, so one is made.
         """
-        if self._idle_descriptor >= 0:
-            return
-        self._idle_descriptor = os.dup(self._descriptor)
-        os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
-        connect_once(self._listening)
+        if self.is_paused:
+            self._idle_descriptor = os.dup(self._descriptor)
+            self.is_paused = False
+            os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+            connect_once(self._listening)
 
     def close_port(self) -> None:
         """Close the port, by closing the last descriptor of its socket; leave the connections alone."""

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
+from wsgiref.util import is_hop_by_hop
 
 from plughost.http._errors import PHRASES, PROBLEM_DETAILS, ErrorFormat, Problem
 from plughost.http._response import check_name
@@ -40,12 +41,6 @@ _DETAILS: Final = {
     500: "The server could not answer the request.",
     503: "The server has too much to do at the moment.",
     505: "The server speaks HTTP/1.0, HTTP/1.1 and, over TLS, HTTP/2.",
-}
-_HOP_BY_HOP: Final = {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization"} | {
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
 }
 _CACHEABLE: Final = frozenset({"api-version", "content-type", "vary", "x-content-type-options", "x-frame-options"}) | {
     "content-security-policy",
@@ -101,7 +96,7 @@ def encode_field(field: tuple[str, str]) -> tuple[bytes, bytes]:
 @lru_cache(maxsize=512)
 def _encode_name(name: str) -> bytes:
     check_name(name)
-    if name.lower() in _HOP_BY_HOP:
+    if is_hop_by_hop(name) or name.lower() == "trailer":  # which wsgiref has misspelt
         raise AssertionError(f"{name} is a hop-by-hop header, which an application must not set (PEP 3333)")
     return name.lower().encode()
 

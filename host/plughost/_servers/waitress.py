@@ -164,7 +164,6 @@ class WaitressEngine:
         application: Application,
         listener: Listener,
         listening: socket.socket,
-        *,
         options: EngineOptions,
         dispatcher: Dispatcher,
     ) -> None:
