@@ -196,8 +196,8 @@ class PostgreSQL(BaseDatabase):
             raise found or error from error
 
 
-class PostgreSQLSessions:
-    """Makes the sessions of one open store, and shuts down connections that are in use for too long.
+class PostgreSQLSessions(Pool):
+    """Makes the sessions of one open store, pools their connections, and shuts down those in use for too long.
 
     TCP notices a server that is gone, and the server itself ends statements that take too long. A suspended server
     does neither: its kernel still answers, and psycopg2 has no time-out of its own.
@@ -206,11 +206,10 @@ class PostgreSQLSessions:
     def __init__(self, database: PostgreSQL) -> None:
         """Open nothing yet."""
         config = database.config
-        self.label: str = database.label
+        super().__init__(config, database.label)
         self.patience: float = config.patience
-        self.pool: Pool = Pool(self._open, _is_clean, config, self.label, _is_alive)
         self.lock_waits: WaitStatistics = WaitStatistics()
-        self._connect = partial(
+        self._open = partial(
             database.connect,
             lock_timeout=int(config.patience * 1000),
             statement_timeout=int(config.statement_timeout * 1000),
@@ -221,7 +220,6 @@ class PostgreSQLSessions:
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
         self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
-        self._closed = threading.Event()
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
@@ -238,14 +236,14 @@ class PostgreSQLSessions:
 
         A probe waits for no operation, since those that use all connections may wait for a lock.
         """
-        connection = self.pool.acquire(deadline, over_limit=is_probe)
+        connection = super().acquire(deadline, is_probe=is_probe)
         until = time.monotonic() + self.patience if is_probe else deadline + self._statement_timeout
         self._watch(connection, until)
         return connection
 
     def release(self, connection: Any) -> None:
         self._watched.pop(id(connection), None)
-        self.pool.release(connection)
+        super().release(connection)
 
     def claim(self) -> None:
         # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
@@ -254,7 +252,7 @@ class PostgreSQLSessions:
 
     def release_claim(self) -> None:
         self._holds_claim = False
-        self.pool.disconnect()
+        self.disconnect()
 
     def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
         """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
@@ -280,12 +278,7 @@ class PostgreSQLSessions:
     def exhausted_table(self) -> None:
         """Return None: PostgreSQL has an error of its own for it."""
 
-    def close(self) -> bool:
-        self.pool.close()
-        self._closed.set()
-        return not self.pool.slots.in_use
-
-    def _open(self, deadline: float) -> Any:
+    def _connect(self, deadline: float) -> Any:
         """Return a new connection; give up at the deadline.
 
         Raises:
@@ -296,9 +289,9 @@ class PostgreSQLSessions:
         left = deadline - begun
         seconds = max(1, int(left if left > 0 else self.patience))  # libpq counts whole ones
         try:
-            connection = self._connect(seconds)
+            connection = self._open(seconds)
         except Refused as error:
-            if self.pool.open > 1:  # this one, and others that may become free
+            if self.connections > 1:  # this one, and others that may become free
                 raise
             raise Unreached(str(error)) from error
         try:
@@ -327,7 +320,7 @@ class PostgreSQLSessions:
             for connection, deadline in list(self._watched.values()):
                 if now >= deadline:
                     _shut_down(connection)
-            self.pool.shrink(now)
+            self.shrink(now)
             if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
                 # In a thread of its own, since this one also watches the new connection.
                 restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
@@ -337,9 +330,17 @@ class PostgreSQLSessions:
     def _restore_claim(self, now: float) -> None:
         """Open a connection to hold the claim, if there is none."""
         with suppress(Exception):  # the server is away, or the store is being purged
-            self.pool.release(self.pool.acquire(now))
+            self.release(self.acquire(now))
         if not self._holds_claim:  # it was released meanwhile
-            self.pool.disconnect()
+            self.disconnect()
+
+    def _is_clean(self, connection: Any) -> bool:
+        return not connection.closed and connection.get_transaction_status() == IDLE
+
+    def _is_alive(self, connection: Any) -> bool:
+        poller = select.poll()
+        poller.register(connection.fileno(), select.POLLIN)
+        return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 @contextmanager
@@ -359,18 +360,6 @@ def _shut_down(connection: Any) -> None:
     """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
         own.shutdown(socket.SHUT_RDWR)
-
-
-def _is_clean(connection: Any) -> bool:
-    """Return whether a connection is open, and in no transaction."""
-    return not connection.closed and connection.get_transaction_status() == IDLE
-
-
-def _is_alive(connection: Any) -> bool:
-    """Return whether the server has not closed an idle connection meanwhile."""
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN)
-    return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 @cache
