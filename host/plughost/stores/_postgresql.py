@@ -64,13 +64,15 @@ class PostgreSQL(BaseDatabase):
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 
-    def prepare(self, connection: Any) -> None:
-        """Make a new connection hold the claim that a host serves the store; see `exclusive_claim`."""
-        with self._connecting(), connection.cursor() as cursor:
-            cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (lock_key(self.store),))
-            claimed, connection.incarnation = cursor.fetchone()
+    def connect(self, seconds: int, **settings: int) -> Any:
+        """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
+        claim = f"SELECT pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
+        connection, found = self._connect(claim, seconds, **settings)
+        claimed, connection.incarnation = found
         if not claimed:
+            connection.close()
             raise Busy(f"The {self.label} is being migrated by another host, purged or restored.")
+        return connection
 
     def check(self) -> None:
         with self.administer() as db:
@@ -87,27 +89,8 @@ class PostgreSQL(BaseDatabase):
         return db
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        connection = self.connect(**settings)
-        self._require_answer(connection)
+        connection, _ = self._connect("SELECT 1", **settings)
         return PostgreSQLAdminSession(connection, self.store)
-
-    def _require_answer(self, connection: Any) -> None:
-        """Wait `connect_timeout` for the first answer: a pooler lets clients in that then wait for its server.
-
-        Raises:
-            Unreached: There was none.
-        """
-        limit, begun = int(connection.get_dsn_parameters()["connect_timeout"]), time.monotonic()
-        try:
-            with self._connecting(), _cut_off_after(limit or _NO_LIMIT, connection), connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
-        except Unreached as error:
-            connection.close()
-            if 0 < limit <= time.monotonic() - begun:
-                raise Unreached(
-                    f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
-                ) from error
-            raise
 
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
@@ -158,8 +141,12 @@ class PostgreSQL(BaseDatabase):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit_transaction()
 
-    def connect(self, seconds: int | None = None, **settings: int) -> Any:
-        """Return a new connection in autocommit mode, with settings of the server; give up after some seconds."""
+    def _connect(self, query: str, seconds: int | None = None, **settings: int) -> tuple[Any, Any]:
+        """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
+
+        Give up after some seconds in all, by default `connect_timeout` for the connection and as long again for the
+        row: a pooler lets clients in that then wait for its server.
+        """
         driver = driver_for(self.store)
         try:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
@@ -173,12 +160,24 @@ class PostgreSQL(BaseDatabase):
         limit = int(arguments["connect_timeout"])  # 0 means no limit
         if seconds is not None:
             arguments["connect_timeout"] = min(limit, seconds) if limit > 0 else seconds
+        begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(
                 **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
             )
-        connection.autocommit = True
-        return connection
+        connected = time.monotonic()
+        allowed = (limit or _NO_LIMIT) if seconds is None else begun + seconds - connected
+        try:
+            connection.autocommit = True
+            with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
+                cursor.execute(query)
+                return connection, cursor.fetchone()
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+                message = f"{self.label}: PostgreSQL did not answer within {allowed:.0f} s of the connection"
+                raise Unreached(message) from error
+            raise
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:
@@ -215,7 +214,6 @@ class PostgreSQLSessions(Pool):
             statement_timeout=int(config.statement_timeout * 1000),
             idle_in_transaction_session_timeout=int(config.statement_timeout * 2000),
         )
-        self._prepare = database.prepare
         self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
@@ -285,24 +283,13 @@ class PostgreSQLSessions(Pool):
             Refused: The server takes no further connection at the moment.
             Unreached: It can't be reached, or takes not a single connection.
         """
-        begun = time.monotonic()
-        left = deadline - begun
-        seconds = max(1, int(left if left > 0 else self.patience))  # libpq counts whole ones
+        left = deadline - time.monotonic()
         try:
-            connection = self._open(seconds)
+            return self._open(max(1, int(left if left > 0 else self.patience)))  # libpq counts whole seconds
         except Refused as error:
             if self.connections > 1:  # this one, and others that may become free
                 raise
             raise Unreached(str(error)) from error
-        try:
-            self._watch(connection, begun + seconds)
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            self._watched.pop(id(connection), None)
-        return connection
 
     def _watch(self, connection: Any, deadline: float) -> None:
         """Watch a connection that is in use, and shut it down at the deadline."""
@@ -322,7 +309,7 @@ class PostgreSQLSessions(Pool):
                     _shut_down(connection)
             self.shrink(now)
             if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
-                # In a thread of its own, since this one also watches the new connection.
+                # In a thread of its own, since this one also watches the connections of operations.
                 restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
                 with suppress(RuntimeError):  # no thread can be started at the moment
                     restorer.start()
