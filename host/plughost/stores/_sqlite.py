@@ -84,17 +84,14 @@ class SQLite(BaseDatabase):
 
     def administer(self) -> SQLiteAdminSession:
         """Open a session for administration, and make the database if it is missing."""
-        return SQLiteAdminSession(self.connect(), self.store)
-
-    def connect(self) -> sqlite3.Connection:
-        """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""
         try:
             with translated(self.label):
                 self.file.create()
                 seconds = max(self.config.patience, 30)
-                return self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
+                connection = self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
+        return SQLiteAdminSession(connection, self.store)
 
     def claims(self) -> None:
         """Return None: no other host can use it."""
