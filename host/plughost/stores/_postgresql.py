@@ -64,7 +64,7 @@ class PostgreSQL(BaseDatabase):
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 
-    def connect(self, seconds: int, **settings: int) -> Any:
+    def connect(self, seconds: float, **settings: int) -> Any:
         """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
         claim = f"SELECT pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
         connection, found = self._connect(claim, seconds, **settings)
@@ -141,7 +141,7 @@ class PostgreSQL(BaseDatabase):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit_transaction()
 
-    def _connect(self, query: str, seconds: int | None = None, **settings: int) -> tuple[Any, Any]:
+    def _connect(self, query: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
         """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
 
         Give up after some seconds in all, by default `connect_timeout` for the connection and as long again for the
@@ -159,7 +159,7 @@ class PostgreSQL(BaseDatabase):
         arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **arguments}
         limit = int(arguments["connect_timeout"])  # 0 means no limit
         if seconds is not None:
-            arguments["connect_timeout"] = min(limit, seconds) if limit > 0 else seconds
+            arguments["connect_timeout"] = int(min(limit or seconds, seconds))
         begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(
@@ -174,8 +174,8 @@ class PostgreSQL(BaseDatabase):
                 return connection, cursor.fetchone()
         except BaseException as error:
             connection.close()
-            if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
-                message = f"{self.label}: PostgreSQL did not answer within {allowed:.0f} s of the connection"
+            if seconds is None and isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+                message = f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
                 raise Unreached(message) from error
             raise
 
@@ -285,7 +285,7 @@ class PostgreSQLSessions(Pool):
         """
         left = deadline - time.monotonic()
         try:
-            return self._open(max(1, int(left if left > 0 else self.patience)))  # libpq counts whole seconds
+            return self._open(max(1.0, left if left > 0 else self.patience))  # libpq counts whole seconds
         except Refused as error:
             if self.connections > 1:  # this one, and others that may become free
                 raise
