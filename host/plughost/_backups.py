@@ -134,24 +134,20 @@ def _refuse_other_dialect(store: OpenStore[Any], file: Path) -> None:
 
 
 def _replace_data(database: SQLite, source: sqlite3.Connection, file: Path) -> None:
-    """Replace all data of a database by those of a backup, which is open as `source`; a damaged file as a whole."""
+    """Replace all data of a database by those of a backup, which is open as `source`, in one transaction."""
     try:
-        target = database.connect()
+        target = database.administer()
     except Damaged:
         _replace_database(database.path, file)
         return
-    with closing(target):
-        _overwrite(target, source)
-
-
-def _overwrite(target: sqlite3.Connection, source: sqlite3.Connection) -> None:
-    """Replace all data of a database by those of another, in one transaction."""
-    if len({each.execute("PRAGMA page_size").fetchone() for each in (source, target)}) > 1:
-        target.execute("PRAGMA journal_mode = DELETE")  # in WAL mode, the size of pages is fixed
-    _sqlite_files.copy(source, target)
+    with target:
+        if len({each.execute("PRAGMA page_size").fetchone() for each in (source, target.connection)}) > 1:
+            target.connection.execute("PRAGMA journal_mode = DELETE")  # in WAL mode, the size of pages is fixed
+        _sqlite_files.copy(source, target.connection)
 
 
 def _replace_database(path: Path, file: Path) -> None:
+    """Replace a damaged file as a whole."""
     path = _sqlite_files.real_path(path)
     fresh = path.with_name(f".{path.name}.restored")
     try:

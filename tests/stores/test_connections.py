@@ -293,7 +293,7 @@ def test_an_unanswered_claim_blocks_nobody(
     store = opening(through_proxy, plain_products)["catalog"]
     assert store._availability.handle is not None
     proxy.swallow, proxy.attempts = b"pg_try_advisory_lock_shared", 0
-    store._availability.handle.sessions.pool.disconnect()
+    store._availability.handle.sessions.disconnect()
     wait_for(lambda: proxy.attempts)
     with ThreadPoolExecutor(1) as thread:
         try:

@@ -104,7 +104,7 @@ def test_a_read_that_loses_its_connection_is_repeated_within_its_time(
         return found
 
     assert store._availability.handle is not None
-    store._availability.handle.sessions.pool.disconnect()
+    store._availability.handle.sessions.disconnect()
     proxy.attempts, proxy.every = 0, 2
     assert (store.read(read), len(attempts)) == (["before"], 4)
     assert [line["event"] for line in log_lines[1:]] == ["the store is not available", "the store is back"]
@@ -293,7 +293,7 @@ def test_a_connection_attempt_ends_within_the_operations_time(
     """A server that accepts a connection and never answers, as if suspended, gets no further time."""
     store = opening(replace(through_proxy, connect_timeout=600), products)["catalog"]
     assert store._availability.handle is not None
-    store._availability.handle.sessions.pool.disconnect()
+    store._availability.handle.sessions.disconnect()
     proxy.hang_after = hangs_after
     if hangs_after is None:
         proxy.hang()

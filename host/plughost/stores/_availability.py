@@ -183,7 +183,7 @@ class Availability:
             table = handle.sessions.exhausted_table()
             if table is not None:
                 return Exhausted(f"The {self._database.label} has no id left for a new row of its table {table}")
-            handle.sessions.pool.disconnect()  # an idle connection may keep a default that is read-only
+            handle.sessions.disconnect()  # an idle connection may keep a default that is read-only
         with self._state_lock:
             if self.failure is not None:
                 return error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from _thread import LockType, allocate_lock
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -125,47 +126,50 @@ class FairSemaphore:
         return True
 
 
-class Pool:
+class Pool(ABC):
     """At most `pool_size` connections, each used by one operation at a time; further operations wait in a queue.
 
     A connection that was idle for `pool_idle` seconds is closed, unless it is the last.
     """
 
-    def __init__(
-        self,
-        connect: Callable[[float], Any],
-        is_clean: Callable[[Any], bool],
-        config: StoreConfig,
-        label: str,
-        is_alive: Callable[[Any], bool] | None = None,
-    ) -> None:
-        """Open nothing yet; `connect` gets the deadline of the operation that needs a connection.
-
-        `is_clean` tells whether a released connection can be used again, `is_alive` whether an idle one can.
-        """
+    def __init__(self, config: StoreConfig, label: str) -> None:
+        """Open nothing yet."""
+        self.label: str = label
         self.size: int = config.pool_size
         busy_message = (
             f"{label}: all {config.pool_size} connections were in use for too long "
             "(stores.pool_size says how many there may be)."
         )
         self.slots: FairSemaphore = FairSemaphore(self.size, busy_message)
-        self._connect, self._is_clean, self._is_alive, self._idle_limit = connect, is_clean, is_alive, config.pool_idle
+        self._idle_limit = config.pool_idle
         self._idle: deque[tuple[Any, float]] = deque()  # each access is atomic, so it needs no lock
-        self._closed = False
+        self._closed = threading.Event()
+
+    @abstractmethod
+    def _connect(self, deadline: float) -> Any:
+        """Return a new connection, for an operation that ends at the deadline."""
+
+    @abstractmethod
+    def _is_clean(self, connection: Any) -> bool:
+        """Return whether a released connection can be used again."""
+
+    def _is_alive(self, _connection: Any) -> bool:
+        """Return whether an idle connection can still be used."""
+        return True
 
     @property
-    def open(self) -> int:
+    def connections(self) -> int:
         """The number of open connections."""
         return self.slots.in_use + len(self._idle)
 
-    def acquire(self, deadline: float, *, over_limit: bool = False) -> Any:
-        """Return a connection for the caller until `release`; `over_limit`, one more if all are in use.
+    def acquire(self, deadline: float, *, is_probe: bool = False) -> Any:
+        """Return a connection for the caller until `release`; a probe gets one more if all are in use.
 
         Raises:
             Busy: All were in use until the deadline.
         """
         waiter = Waiter()
-        self.slots.acquire(waiter, deadline, over_limit=over_limit)
+        self.slots.acquire(waiter, deadline, over_limit=is_probe)
         while True:
             try:
                 if not self._idle:
@@ -174,7 +178,7 @@ class Pool:
                         self.slots.grant_next()  # others may wait only because the server refused one
                     return connection
                 connection, since = self._idle.pop()
-                if self._is_alive is None or time.monotonic() - since < _ASSUMED_ALIVE or self._is_alive(connection):
+                if time.monotonic() - since < _ASSUMED_ALIVE or self._is_alive(connection):
                     return connection
                 connection.close()
             except IndexError:  # another thread took it
@@ -196,8 +200,8 @@ class Pool:
         else:
             connection.close()
         self.slots.release()
-        if self._closed:
-            self.close()
+        if self._closed.is_set():
+            self.disconnect()
         elif len(self._idle) > 1:
             self.shrink(now)
 
@@ -211,10 +215,11 @@ class Pool:
         """Close every idle connection."""
         self.shrink(inf, minimum=0)
 
-    def close(self) -> None:
-        """Close every connection; those in use, once they are released."""
-        self._closed = True
+    def close(self) -> bool:
+        """Close every connection, those in use once they are released; return whether all are closed."""
+        self._closed.set()
         self.disconnect()
+        return not self.slots.in_use
 
 
 class Gate:

@@ -64,13 +64,15 @@ class PostgreSQL(BaseDatabase):
     def sessions(self, *, for_pony: bool) -> PostgreSQLSessions:
         return PostgreSQLSessions(self)
 
-    def prepare(self, connection: Any) -> None:
-        """Make a new connection hold the claim that a host serves the store; see `exclusive_claim`."""
-        with self._connecting(), connection.cursor() as cursor:
-            cursor.execute(f"SELECT pg_try_advisory_lock_shared(%s), ({_INCARNATION})", (lock_key(self.store),))
-            claimed, connection.incarnation = cursor.fetchone()
+    def connect(self, seconds: float, **settings: int) -> Any:
+        """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
+        claim = f"SELECT pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
+        connection, found = self._connect(claim, seconds, **settings)
+        claimed, connection.incarnation = found
         if not claimed:
+            connection.close()
             raise Busy(f"The {self.label} is being migrated by another host, purged or restored.")
+        return connection
 
     def check(self) -> None:
         with self.administer() as db:
@@ -87,27 +89,8 @@ class PostgreSQL(BaseDatabase):
         return db
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        connection = self.connect(**settings)
-        self._require_answer(connection)
+        connection, _ = self._connect("SELECT 1", **settings)
         return PostgreSQLAdminSession(connection, self.store)
-
-    def _require_answer(self, connection: Any) -> None:
-        """Wait `connect_timeout` for the first answer: a pooler lets clients in that then wait for its server.
-
-        Raises:
-            Unreached: There was none.
-        """
-        limit, begun = int(connection.get_dsn_parameters()["connect_timeout"]), time.monotonic()
-        try:
-            with self._connecting(), _cut_off_after(limit or _NO_LIMIT, connection), connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
-        except Unreached as error:
-            connection.close()
-            if 0 < limit <= time.monotonic() - begun:
-                raise Unreached(
-                    f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
-                ) from error
-            raise
 
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
@@ -158,8 +141,12 @@ class PostgreSQL(BaseDatabase):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit_transaction()
 
-    def connect(self, seconds: int | None = None, **settings: int) -> Any:
-        """Return a new connection in autocommit mode, with settings of the server; give up after some seconds."""
+    def _connect(self, query: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
+        """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
+
+        Give up after some seconds in all, by default `connect_timeout` for the connection and as long again for the
+        row: a pooler lets clients in that then wait for its server.
+        """
         driver = driver_for(self.store)
         try:
             arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
@@ -172,13 +159,25 @@ class PostgreSQL(BaseDatabase):
         arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **arguments}
         limit = int(arguments["connect_timeout"])  # 0 means no limit
         if seconds is not None:
-            arguments["connect_timeout"] = min(limit, seconds) if limit > 0 else seconds
+            arguments["connect_timeout"] = int(min(limit or seconds, seconds))
+        begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(
                 **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
             )
-        connection.autocommit = True
-        return connection
+        connected = time.monotonic()
+        allowed = (limit or _NO_LIMIT) if seconds is None else begun + seconds - connected
+        try:
+            connection.autocommit = True
+            with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
+                cursor.execute(query)
+                return connection, cursor.fetchone()
+        except BaseException as error:
+            connection.close()
+            if seconds is None and isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+                message = f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
+                raise Unreached(message) from error
+            raise
 
     @contextmanager
     def _connecting(self) -> Iterator[None]:
@@ -196,8 +195,8 @@ class PostgreSQL(BaseDatabase):
             raise found or error from error
 
 
-class PostgreSQLSessions:
-    """Makes the sessions of one open store, and shuts down connections that are in use for too long.
+class PostgreSQLSessions(Pool):
+    """Makes the sessions of one open store, pools their connections, and shuts down those in use for too long.
 
     TCP notices a server that is gone, and the server itself ends statements that take too long. A suspended server
     does neither: its kernel still answers, and psycopg2 has no time-out of its own.
@@ -206,22 +205,19 @@ class PostgreSQLSessions:
     def __init__(self, database: PostgreSQL) -> None:
         """Open nothing yet."""
         config = database.config
-        self.label: str = database.label
+        super().__init__(config, database.label)
         self.patience: float = config.patience
-        self.pool: Pool = Pool(self._open, _is_clean, config, self.label, _is_alive)
         self.lock_waits: WaitStatistics = WaitStatistics()
-        self._connect = partial(
+        self._open = partial(
             database.connect,
             lock_timeout=int(config.patience * 1000),
             statement_timeout=int(config.statement_timeout * 1000),
             idle_in_transaction_session_timeout=int(config.statement_timeout * 2000),
         )
-        self._prepare = database.prepare
         self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
         self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
-        self._closed = threading.Event()
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
@@ -238,14 +234,14 @@ class PostgreSQLSessions:
 
         A probe waits for no operation, since those that use all connections may wait for a lock.
         """
-        connection = self.pool.acquire(deadline, over_limit=is_probe)
+        connection = super().acquire(deadline, is_probe=is_probe)
         until = time.monotonic() + self.patience if is_probe else deadline + self._statement_timeout
         self._watch(connection, until)
         return connection
 
     def release(self, connection: Any) -> None:
         self._watched.pop(id(connection), None)
-        self.pool.release(connection)
+        super().release(connection)
 
     def claim(self) -> None:
         # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
@@ -254,7 +250,7 @@ class PostgreSQLSessions:
 
     def release_claim(self) -> None:
         self._holds_claim = False
-        self.pool.disconnect()
+        self.disconnect()
 
     def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
         """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
@@ -280,36 +276,20 @@ class PostgreSQLSessions:
     def exhausted_table(self) -> None:
         """Return None: PostgreSQL has an error of its own for it."""
 
-    def close(self) -> bool:
-        self.pool.close()
-        self._closed.set()
-        return not self.pool.slots.in_use
-
-    def _open(self, deadline: float) -> Any:
+    def _connect(self, deadline: float) -> Any:
         """Return a new connection; give up at the deadline.
 
         Raises:
             Refused: The server takes no further connection at the moment.
             Unreached: It can't be reached, or takes not a single connection.
         """
-        begun = time.monotonic()
-        left = deadline - begun
-        seconds = max(1, int(left if left > 0 else self.patience))  # libpq counts whole ones
+        left = deadline - time.monotonic()
         try:
-            connection = self._connect(seconds)
+            return self._open(max(1.0, left if left > 0 else self.patience))  # libpq counts whole seconds
         except Refused as error:
-            if self.pool.open > 1:  # this one, and others that may become free
+            if self.connections > 1:  # this one, and others that may become free
                 raise
             raise Unreached(str(error)) from error
-        try:
-            self._watch(connection, begun + seconds)
-            self._prepare(connection)
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            self._watched.pop(id(connection), None)
-        return connection
 
     def _watch(self, connection: Any, deadline: float) -> None:
         """Watch a connection that is in use, and shut it down at the deadline."""
@@ -327,9 +307,9 @@ class PostgreSQLSessions:
             for connection, deadline in list(self._watched.values()):
                 if now >= deadline:
                     _shut_down(connection)
-            self.pool.shrink(now)
+            self.shrink(now)
             if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
-                # In a thread of its own, since this one also watches the new connection.
+                # In a thread of its own, since this one also watches the connections of operations.
                 restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
                 with suppress(RuntimeError):  # no thread can be started at the moment
                     restorer.start()
@@ -337,9 +317,17 @@ class PostgreSQLSessions:
     def _restore_claim(self, now: float) -> None:
         """Open a connection to hold the claim, if there is none."""
         with suppress(Exception):  # the server is away, or the store is being purged
-            self.pool.release(self.pool.acquire(now))
+            self.release(self.acquire(now))
         if not self._holds_claim:  # it was released meanwhile
-            self.pool.disconnect()
+            self.disconnect()
+
+    def _is_clean(self, connection: Any) -> bool:
+        return not connection.closed and connection.get_transaction_status() == IDLE
+
+    def _is_alive(self, connection: Any) -> bool:
+        poller = select.poll()
+        poller.register(connection.fileno(), select.POLLIN)
+        return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 @contextmanager
@@ -359,18 +347,6 @@ def _shut_down(connection: Any) -> None:
     """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
         own.shutdown(socket.SHUT_RDWR)
-
-
-def _is_clean(connection: Any) -> bool:
-    """Return whether a connection is open, and in no transaction."""
-    return not connection.closed and connection.get_transaction_status() == IDLE
-
-
-def _is_alive(connection: Any) -> bool:
-    """Return whether the server has not closed an idle connection meanwhile."""
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN)
-    return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
 
 
 @cache

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -84,17 +84,14 @@ class SQLite(BaseDatabase):
 
     def administer(self) -> SQLiteAdminSession:
         """Open a session for administration, and make the database if it is missing."""
-        return SQLiteAdminSession(self.connect(), self.store)
-
-    def connect(self) -> sqlite3.Connection:
-        """Return a plain connection in autocommit mode to the file, which is made unless it was opened before."""
         try:
             with translated(self.label):
                 self.file.create()
                 seconds = max(self.config.patience, 30)
-                return self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
+                connection = self.file.open(seconds, writes=not self.config.read_only, may_be_new=True)
         except OSError as error:
             raise Unavailable(f"The file of the {self.label} cannot be made: {error}") from error
+        return SQLiteAdminSession(connection, self.store)
 
     def claims(self) -> None:
         """Return None: no other host can use it."""
@@ -133,22 +130,25 @@ class SQLite(BaseDatabase):
         self.path.unlink(missing_ok=True)  # if it is a link
 
 
-class SQLiteSessions:
-    """Makes the sessions of one open store."""
+class SQLiteSessions(Pool):
+    """Makes the sessions of one open store, and pools the connections of those that read."""
 
     def __init__(self, database: SQLite, *, for_pony: bool) -> None:
         config = database.config
-        self.label: str = database.label
+        super().__init__(config, database.label)
         connect = partial(database.file.open, config.patience, for_pony=for_pony)
         self.writer: Writer = Writer(partial(connect, writes=True), database.file, config.patience, self.label)
         self.lock_waits: WaitStatistics = self.writer.slots.waits
         self._open_reader = partial(connect, writes=False)
-        self.pool: Pool = Pool(lambda _: self._open_reader(), _is_clean, config, self.label)
-        self.acquire: Callable[[float], sqlite3.Connection] = self.pool.acquire
-        self.release: Callable[[sqlite3.Connection], None] = self.pool.release
         self._file, self._is_read_only = database.file, config.read_only
         self._verify_at = 0.0
         self._for_pony = for_pony
+
+    def _connect(self, _deadline: float) -> sqlite3.Connection:
+        return self._open_reader()
+
+    def _is_clean(self, connection: sqlite3.Connection) -> bool:
+        return not connection.in_transaction
 
     def session(self, mode: Mode, deadline: float) -> SQLiteSession:
         """Return a new session, which waits for connections and locks until a time of `time.monotonic`."""
@@ -172,7 +172,7 @@ class SQLiteSessions:
             self.release(self.acquire(0.0))
 
     def release_claim(self) -> None:
-        self.pool.disconnect()
+        self.disconnect()
 
     def tablespace_clauses(self, _session: Session, _tables: Iterable[str]) -> Iterable[str]:
         return ("",)
@@ -185,14 +185,9 @@ class SQLiteSessions:
         return None
 
     def close(self) -> bool:
-        """Close all connections, those in use once they are released; return whether all are closed."""
-        self.pool.close()
+        are_closed = super().close()  # before the writer, which as the last one empties the log
         self.writer.close()
-        return not self.pool.slots.in_use and not self.writer.slots.in_use
-
-
-def _is_clean(connection: sqlite3.Connection) -> bool:
-    return not connection.in_transaction
+        return are_closed and not self.writer.slots.in_use
 
 
 class SQLiteSession(Session):

@@ -104,16 +104,15 @@ class OpenStore(Generic[E]):
         """How many connections are open and in use, their limit, and the waits for them and for locks."""
         if self._availability.handle is None:
             return {}
-        sessions = self._availability.handle.sessions
-        pool, locks = sessions.pool, sessions.lock_waits
+        pool = self._availability.handle.sessions
         return {
             "connections_in_use": pool.slots.in_use,
-            "connections_open": pool.open,
+            "connections_open": pool.connections,
             "connections_at_most": pool.size,
             "connection_waits": pool.slots.waits.count,
             "connection_wait_seconds": pool.slots.waits.seconds,
-            "lock_waits": locks.count,
-            "lock_wait_seconds": locks.seconds,
+            "lock_waits": pool.lock_waits.count,
+            "lock_wait_seconds": pool.lock_waits.seconds,
         }
 
     @property
