@@ -134,7 +134,8 @@ class Report:
         Args:
             how: The command that measured them.
         """
-        measured = "\n".join(["<!-- measured -->", "", *_environment(how, self._load), *self.summary(), "", "<!-- end -->"])
+        lines = [*_environment(how, self._load), *self.summary()]
+        measured = "\n".join(["<!-- measured -->", "", *lines, "", "<!-- end -->"])
         text = PAGE.read_text(encoding="utf-8")
         text = re.sub(r"<!-- measured -->.*?<!-- end -->", lambda _: measured, text, flags=re.DOTALL)
         PAGE.write_text(text, encoding="utf-8")
