@@ -32,6 +32,8 @@ _TEXT: Final = r"[\t -~\x80-\xff]*"
 TASK: Final = "plughost.task"
 """Environ key of the request's task, until the application is called."""
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
+_TARGET_PATH: Final = re.compile(rb"\s*\S+[ \t]+(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*)?(/[^?#\s]*)")
+_REQUEST_ID: Final = re.compile(rb"\nx-request-id[ \t]*:[ \t]*([\w.-]+)[ \t]*(?:\r|\Z)", re.IGNORECASE)
 _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
@@ -134,8 +136,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
     def received(self, data: bytes) -> int:
         """Take bytes from the connection, and return how many belonged to this request."""
-        if self.body_rcv is None and not _BEGIN.match(self.header_plus + data):
+        head = self.header_plus + data if self.body_rcv is None else b""
+        if not _BEGIN.match(head):
             self.refuse(400)  # waitress would drop any white space
+            self._identify(head)
             return len(data)
         try:
             consumed: int = super().received(data)
@@ -148,6 +152,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             return len(data)
         if not self.headers_finished and not self.completed and _BARE_LINE_END.search(self.header_plus):
             self.refuse(400)
+        if self.error is not None and head:
+            self._identify(head)
         body = self.body_rcv
         if body is not None and self.error is None:
             size = body.expected_size if self.chunked else self.content_length
@@ -165,6 +171,14 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self.error = BadRequest("")
         self.error.code = status
         self.completed = True
+
+    def _identify(self, head: bytes) -> None:
+        """Set path and request id of a refused head, for the response: waitress stops at what it can't parse."""
+        target = _TARGET_PATH.match(head)
+        self.path = unquote_to_bytes(target[1]).decode("latin-1") if target is not None else ""
+        request_id = _REQUEST_ID.search(head)
+        if request_id is not None:
+            self.headers.setdefault("X_REQUEST_ID", request_id[1].decode("latin-1"))
 
     def parse_header(self, header_plus: bytes) -> None:
         """Parse request line and header fields.

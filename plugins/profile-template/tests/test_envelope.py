@@ -85,6 +85,34 @@ def test_what_the_engine_itself_refuses_is_in_the_envelope(engine: str) -> None:
         assert int(refused.headers["Retry-After"]) >= 1
 
 
+MALFORMED_HEADS = {
+    "a space in the target": (400, "PUT {path}?a b HTTP/1.1\r\n{fields}\r\n"),
+    "a target not in ASCII": (400, "PUT {path}?\xc3\xa9 HTTP/1.1\r\n{fields}\r\n"),
+    "an absolute target": (400, "PUT http://localhost{path}?a b HTTP/1.1\r\n{fields}\r\n"),
+    "a method that is no token": (400, "P(T {path} HTTP/1.1\r\n{fields}\r\n"),
+    "a line without a colon": (400, "PUT {path} HTTP/1.1\r\n{fields}X\r\n\r\n"),
+    "a folded line": (400, "PUT {path} HTTP/1.1\r\n{fields}X: 1\r\n 2\r\n\r\n"),
+    "a bare LF": (400, "PUT {path} HTTP/1.1\r\n{fields}X: 1\n\r\n"),
+    "two lengths": (400, "PUT {path} HTTP/1.1\r\n{fields}Content-Length: 2\r\nContent-Length: 3\r\n\r\n{{}}"),
+    "an unknown coding": (400, "PUT {path} HTTP/1.1\r\n{fields}Transfer-Encoding: gzip\r\n\r\n"),
+    "a large head": (431, "PUT {path} HTTP/1.1\r\n{fields}X: {long}\r\n\r\n"),
+}
+
+
+def test_a_malformed_head_is_in_the_envelope() -> None:
+    """A head that waitress refuses before all of it is parsed has its path's format and its request id."""
+    fields = "Host: localhost\r\nX-Request-ID: kept-1\r\n"
+    with profile_host(settings={"sites": {"main": {"http_engine": "waitress"}}}) as host:
+        place = "127.0.0.1", host.host.ports["main", "http"]
+        for what, (status, head) in MALFORMED_HEADS.items():
+            with socket.create_connection(place, timeout=60) as connection:
+                sent = head.format(path=PATH, fields=fields, long="x" * 70_000)
+                connection.sendall(sent.encode("latin-1"))
+                refused = _answer(connection)
+            error(refused, status)
+            assert refused.headers["X-Request-ID"] == "kept-1", what
+
+
 def test_an_unreachable_store_is_503() -> None:
     """The host continues to serve; the client gets Retry-After, and no details of the database."""
     pytest.importorskip("psycopg2", reason="an unreachable store is not tested: psycopg2 is not installed")
