@@ -213,6 +213,32 @@ def test_a_client_that_connects_during_a_pause_waits_for_its_end(serve: Serve, g
                     assert late.recv(15) == b"HTTP/1.1 200 OK"
 
 
+def test_a_pause_is_not_ended_by_the_maintenance(
+    serve: Serve, https_lane: Lane, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that is about to be replaced stays paused, even while it looks whether there is room for clients."""
+    monkeypatch.setattr(EngineOptions, "eviction_interval", 0.0)  # it looks all the time
+    engine = cast("GranianEngine", serve(gate, https_lane).engine)
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):  # the more there are, the longer a look takes
+            stack.enter_context(socket.create_connection(("127.0.0.1", engine.port), timeout=20))
+        for _ in range(100):
+            engine.pause()
+            assert engine._worker.is_paused
+            engine.resume()
+
+
+def test_a_udp_socket_of_the_same_port_number_is_no_connection(serve: Serve, https_lane: Lane, gate: Gate) -> None:
+    """A plugin may have a connected one, and the engine is drained nevertheless."""
+    served = serve(gate, https_lane)
+    with socket.socket(type=socket.SOCK_DGRAM) as datagrams:
+        datagrams.bind(("127.0.0.1", served.engine.port))
+        datagrams.connect(("127.0.0.1", 9))
+        assert not clients(served.engine.port)
+        assert served.client().get("/").text == "/"
+        assert served.engine.drain(20)
+
+
 def test_waitress_trigger_stays_open_while_it_is_in_use(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread may pull it while a drain ends: its byte would reach the next owner of the descriptor."""
     engine = cast(

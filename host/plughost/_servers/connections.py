@@ -48,6 +48,7 @@ _DROP_SYN: Final = (  # a classic BPF program: code, jump if true, jump if false
 # Of struct tcp_info in linux/tcp.h: tcpi_unacked; tcpi_last_data_sent, tcpi_last_data_recv in milliseconds;
 # tcpi_bytes_acked.
 _TCP_INFO: Final = struct.Struct("=24xI16xI4xI64xQ")
+_FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 _ADVICE: Final = {
     errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
     errno.EACCES: "ports below 1024 need privileges; set a port above 1023, or put a proxy in front",
@@ -144,7 +145,8 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
             if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
                 continue
             with socket.socket(fileno=os.dup(int(name))) as connection:
-                if connection.family in {socket.AF_INET, socket.AF_INET6} and connection.getsockname()[1] == port:
+                is_tcp = connection.type == socket.SOCK_STREAM and connection.family in _FAMILIES
+                if is_tcp and connection.getsockname()[1] == port:
                     address, client_port = connection.getpeername()[:2]  # raises for the listening socket
                     yield (address, client_port), connection
 

@@ -77,6 +77,7 @@ class GranianEngine:
                 f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
             ) from error
         self._own_clients: frozenset[Address] | None = None  # known while it pauses
+        self._pausing = threading.Lock()  # the maintenance pauses and resumes, too
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when
         self._overload_log = OverloadLog()
         self._taken_bytes = 0  # at the last look, by the clients that were connected then
@@ -87,12 +88,15 @@ class GranianEngine:
 
     def pause(self) -> None:
         """Accept no connection until `resume`; further clients wait."""
-        self._worker.pause()
-        self._own_clients = connections.clients(self.port) - self._foreign_clients
+        with self._pausing:
+            self._worker.pause()
+            self._own_clients = connections.clients(self.port) - self._foreign_clients
 
     def resume(self) -> None:
-        self._own_clients = None
-        self._worker.resume()
+        with self._pausing:
+            self._own_clients = None
+            with contextlib.suppress(OSError):  # there is no descriptor: `_evict_idle` tries again
+                self._worker.resume()
 
     def set_body_limit(self, limit: int) -> None:
         self._requests.options = replace(self._requests.options, body_limit=limit)
@@ -126,7 +130,8 @@ class GranianEngine:
                 files = connections.count_descriptors()
                 if now > evicted_at + interval or files == sys.maxsize:
                     evicted_at = now
-                    self._evict_idle(files, interval)
+                    with self._pausing:
+                        self._evict_idle(files, interval)
             except Exception:
                 _LOGGER.exception("a look at the clients of port %d failed", self.port)
 
