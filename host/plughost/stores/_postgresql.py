@@ -129,7 +129,8 @@ class PostgreSQL(BaseDatabase):
             try:
                 yield
             finally:
-                with suppress(Unavailable):  # the server ends the claim of a lost connection itself, but perhaps later
+                # The server ends the claim of a closed connection itself, but perhaps later.
+                with suppress(Unavailable), _cut_off_after(_CLAIM_RELEASE_SECONDS, db.connection):
                     db.rows("SELECT pg_advisory_unlock(?)", lock_key(self.store))
 
     def erase(self, tables: Iterable[str]) -> None:
@@ -149,15 +150,15 @@ class PostgreSQL(BaseDatabase):
         """
         driver = driver_for(self.store)
         try:
-            arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
-        except driver.ProgrammingError as error:
+            url: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
+            arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **url}
+            limit = max(0, int(arguments["connect_timeout"]))  # 0 means no limit
+        except (driver.ProgrammingError, ValueError) as error:
             # libpq's message would repeat the URL with the password.
             raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
-        arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **arguments}
-        limit = int(arguments["connect_timeout"])  # 0 means no limit
         if seconds is not None:
             arguments["connect_timeout"] = int(min(limit or seconds, seconds))
         begun = time.monotonic()
