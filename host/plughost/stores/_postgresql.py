@@ -145,8 +145,8 @@ class PostgreSQL(BaseDatabase):
     def _connect(self, query: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
         """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
 
-        Give up after some seconds in all, by default `connect_timeout` for the connection and as long again for the
-        row: a pooler lets clients in that then wait for its server.
+        Give up after `connect_timeout` for the connection and as long again for the row, since a pooler lets clients
+        in that then wait for its server; and after some seconds in all.
         """
         driver = driver_for(self.store)
         try:
@@ -160,14 +160,15 @@ class PostgreSQL(BaseDatabase):
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         if seconds is not None:
-            arguments["connect_timeout"] = int(min(limit or seconds, seconds))
+            limit = int(min(limit or seconds, seconds))  # libpq counts whole ones
+        arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(
                 **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
             )
         connected = time.monotonic()
-        allowed = (limit or _NO_LIMIT) if seconds is None else begun + seconds - connected
+        allowed = min(limit or _NO_LIMIT, _NO_LIMIT if seconds is None else begun + seconds - connected)
         try:
             connection.autocommit = True
             with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
@@ -175,8 +176,8 @@ class PostgreSQL(BaseDatabase):
                 return connection, cursor.fetchone()
         except BaseException as error:
             connection.close()
-            if seconds is None and isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
-                message = f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
+            if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+                message = f"{self.label}: PostgreSQL did not answer within {round(allowed, 1):g} s of the connection"
                 raise Unreached(message) from error
             raise
 
@@ -286,7 +287,7 @@ class PostgreSQLSessions(Pool):
         """
         left = deadline - time.monotonic()
         try:
-            return self._open(max(1.0, left if left > 0 else self.patience))  # libpq counts whole seconds
+            return self._open(max(1.0, left if left > 0 else self.patience))  # the least that libpq can count
         except Refused as error:
             if self.connections > 1:  # this one, and others that may become free
                 raise
