@@ -19,6 +19,7 @@ class Proxy:
         cut_after: Words of a client, after which the server's answer is not passed on, and the connection broken.
         hang_after: Words of a client, after which nothing is passed on.
         swallow: Words of a client that are not passed on, as a pooler keeps them that waits for its server.
+        swallowed: How many times it did not pass them on.
         keep_open: Whether the server learns of the end of a client's connection only when all are dropped.
     """
 
@@ -42,6 +43,7 @@ class Proxy:
         self.cut_after: bytes | None = None
         self.hang_after: bytes | None = None
         self.swallow: bytes | None = None
+        self.swallowed = 0
         self.keep_open = False
         self._doomed: set[socket.socket] = set()
         self.mend()
@@ -121,6 +123,7 @@ class Proxy:
                 if source in self._doomed:
                     break
                 if self.swallow is not None and self.swallow in data:
+                    self.swallowed += 1
                     continue
                 if self.cut_after is not None and self.cut_after in data:
                     self._doomed.add(target)

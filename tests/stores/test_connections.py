@@ -321,6 +321,48 @@ def test_a_pooler_without_a_server_keeps_no_start_waiting(
             proxy.drop()
 
 
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_an_operation_limits_a_connection_that_has_no_limit_of_its_own(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy, timeout: int
+) -> None:
+    """To libpq, a `connect_timeout` of zero or less in the URL means no limit; an operation still has one."""
+    url = f"{through_proxy.url}?connect_timeout={timeout}"
+    store = opening(replace(through_proxy, url=url), plain_products)["catalog"]
+    assert store.read(skus) == []
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.disconnect()
+    proxy.hang()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(Unavailable):
+                thread.submit(store.read, skus).result(25)
+        finally:
+            proxy.go_on()
+            proxy.drop()
+
+
+def test_an_unanswered_connection_leaves_its_operation_time_for_another(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    plain_products: Store,
+    proxy: Proxy,
+    wait_for: Callable[..., None],
+) -> None:
+    """A read waits for a pooler that lost one client, and is not refused."""
+    store = opening(replace(through_proxy, patience=20, connect_timeout=2), plain_products)["catalog"]
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.release_claim()
+    proxy.swallow = b"pg_try_advisory_lock_shared"
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(store.read, skus)
+        try:
+            wait_for(lambda: proxy.swallowed)
+            proxy.swallow = None
+            assert reading.result(30) == []
+        finally:
+            proxy.drop()
+
+
 def test_asking_for_a_commits_outcome_ends_within_the_operations_time(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, proxy: Proxy
 ) -> None:

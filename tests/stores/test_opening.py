@@ -72,6 +72,24 @@ def test_the_claim_of_a_migration_ends_before_the_next_begins(
         proxy.drop()
 
 
+def test_a_migration_ends_although_nobody_answers_that_its_claim_is_over(
+    through_proxy: StoresConfig, proxy: Proxy
+) -> None:
+    """What the migration did is committed by then; the server ends the claim with its connection."""
+    proxy.swallow = b"pg_advisory_unlock"
+
+    def claim() -> None:
+        with database_for("catalog", through_proxy.of("catalog")).exclusive_claim():
+            pass
+
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            for _ in range(2):
+                thread.submit(claim).result(25)
+        finally:
+            proxy.drop()
+
+
 @pytest.mark.parametrize("lost_before_commit", [True, False])
 def test_migrations_whose_commit_loses_its_connection_are_looked_up(
     opening: Callable[..., Stores],
@@ -164,6 +182,7 @@ def test_no_host_takes_advantage_of_anothers_attempt(
         ("postgresql://127.0.0.1:secret/notes", "and the port as a number"),
         ("postgresql://me:secret#1@127.0.0.1/notes?user", "is malformed: postgresql://me:***@127.0.0.1/notes?user"),
         ("postgresql://127.0.0.1/notes?user=me&passwd=secret", "notes?user=me&passwd=***"),
+        ("postgresql://me:secret@127.0.0.1/notes?connect_timeout=2.5", "is malformed: postgresql://me:***@127.0.0.1"),
     ],
 )
 def test_an_unusable_url_fails_its_plugin(

@@ -129,7 +129,8 @@ class PostgreSQL(BaseDatabase):
             try:
                 yield
             finally:
-                with suppress(Unavailable):  # the server ends the claim of a lost connection itself, but perhaps later
+                # The server ends the claim of a closed connection itself, but perhaps later.
+                with suppress(Unavailable), _cut_off_after(_CLAIM_RELEASE_SECONDS, db.connection):
                     db.rows("SELECT pg_advisory_unlock(?)", lock_key(self.store))
 
     def erase(self, tables: Iterable[str]) -> None:
@@ -144,29 +145,30 @@ class PostgreSQL(BaseDatabase):
     def _connect(self, query: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
         """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
 
-        Give up after some seconds in all, by default `connect_timeout` for the connection and as long again for the
-        row: a pooler lets clients in that then wait for its server.
+        Give up after `connect_timeout` for the connection and as long again for the row, since a pooler lets clients
+        in that then wait for its server; and after some seconds in all.
         """
         driver = driver_for(self.store)
         try:
-            arguments: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
-        except driver.ProgrammingError as error:
+            url: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
+            arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **url}
+            limit = max(0, int(arguments["connect_timeout"]))  # 0 means no limit
+        except (driver.ProgrammingError, ValueError) as error:
             # libpq's message would repeat the URL with the password.
             raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
-        arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **arguments}
-        limit = int(arguments["connect_timeout"])  # 0 means no limit
         if seconds is not None:
-            arguments["connect_timeout"] = int(min(limit or seconds, seconds))
+            limit = int(min(limit or seconds, seconds))  # libpq counts whole ones
+        arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(
                 **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
             )
         connected = time.monotonic()
-        allowed = (limit or _NO_LIMIT) if seconds is None else begun + seconds - connected
+        allowed = min(limit or _NO_LIMIT, _NO_LIMIT if seconds is None else begun + seconds - connected)
         try:
             connection.autocommit = True
             with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
@@ -174,8 +176,8 @@ class PostgreSQL(BaseDatabase):
                 return connection, cursor.fetchone()
         except BaseException as error:
             connection.close()
-            if seconds is None and isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
-                message = f"{self.label}: PostgreSQL did not answer within {limit} s of the connection"
+            if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+                message = f"{self.label}: PostgreSQL did not answer within {round(allowed, 1):g} s of the connection"
                 raise Unreached(message) from error
             raise
 
@@ -285,7 +287,7 @@ class PostgreSQLSessions(Pool):
         """
         left = deadline - time.monotonic()
         try:
-            return self._open(max(1.0, left if left > 0 else self.patience))  # libpq counts whole seconds
+            return self._open(max(1.0, left if left > 0 else self.patience))  # the least that libpq can count
         except Refused as error:
             if self.connections > 1:  # this one, and others that may become free
                 raise
