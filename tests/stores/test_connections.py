@@ -16,14 +16,7 @@ import pytest
 from tests.stores.test_rows import add, skus
 
 from plughost._waiting import this_thread
-from plughost.stores import (
-    OpenStore,
-    OutcomeUnknown,
-    Session,
-    Stores,
-    StoresConfig,
-    Unavailable,
-)
+from plughost.stores import OpenStore, OutcomeUnknown, Session, Stores, StoresConfig, Unavailable
 from plughost.stores._manager import check
 from plughost.stores._sessions import Mode
 
