@@ -127,9 +127,9 @@ class Proxy:
                     continue
                 if self.cut_after is not None and self.cut_after in data:
                     self._doomed.add(target)
-                target.sendall(data)
                 if self.hang_after is not None and self.hang_after in data:
-                    self.hang()
+                    self.hang()  # first: the server may answer at once
+                target.sendall(data)
         for each in (source, target):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
