@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from _thread import LockType, allocate_lock
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
@@ -27,7 +28,7 @@ MAX_YIELDED: Final = 16
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-class BlockingPool:
+class BlockingPool(ABC):
     """The shares of all plugins, and the threads that run jobs outside the turn, up to `max_threads` for each plugin.
 
     Attributes:
@@ -197,11 +198,13 @@ class BlockingPool:
         self._own_threads = [*filter(threading.Thread.is_alive, self._own_threads), thread]
         thread.start()
 
+    @abstractmethod
     def _run_thread(self, job: Job | None) -> None:
-        raise NotImplementedError
+        """Begin with a job of the pool, or with the turn, and go on with what comes."""
 
+    @abstractmethod
     def _wake_watcher(self) -> None:
-        raise NotImplementedError
+        """Have the watcher check what runs."""
 
 
 def _dequeue(share: Share) -> Job:

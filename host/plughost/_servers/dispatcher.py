@@ -158,16 +158,7 @@ class Dispatcher(BlockingPool):
             self._leave_share()
         elif long or self._backlog:
             with self._lock:
-                number = self._run_count
-                job, group, thread = self._current.get(number, _NO_JOB)
-                if job and group and thread == this_thread.native_id and job.share.yielded < MAX_YIELDED:
-                    del self._current[number]
-                    this_thread.has_yielded = True
-                    job.share.yielded += 1
-                    if long:
-                        self._mark_slow(job)
-                    self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
-                    self._release_turn(group)
+                self._pass_turn_on(long)
 
     def _leave_share(self) -> None:
         """Let a slow job count no more against its plugin's share."""
@@ -249,6 +240,19 @@ class Dispatcher(BlockingPool):
             return None
 
     # The caller holds the lock.
+
+    def _pass_turn_on(self, long: bool) -> None:
+        """Let the job of this thread go on without the turn, if it has it and few of its plugin do so."""
+        number = self._run_count
+        job, group, thread = self._current.get(number, _NO_JOB)
+        if job and group and thread == this_thread.native_id and job.share.yielded < MAX_YIELDED:
+            del self._current[number]
+            this_thread.has_yielded = True
+            job.share.yielded += 1
+            if long:
+                self._mark_slow(job)
+            self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
+            self._release_turn(group)
 
     def _has_room(self, share: Share) -> bool:
         return share.held == 0 or (share.held < share.limit and self._held < self._max_held)
