@@ -87,7 +87,7 @@ class Host(HostState):
             self._swap(generation)
             self.imported = self.attempted
             self.started_at = datetime.now(UTC)
-            self.phase = Phase.SERVING
+            self.enter(Phase.SERVING)
             generation.notify("started")
             self.jobs.set_plugins(generation.registry.active())
 
@@ -178,7 +178,7 @@ class Host(HostState):
         """
         delay = self.settings.host.shutdown_delay
         if self.phase is Phase.SERVING and delay:
-            self.phase = Phase.LEAVING
+            self.enter(Phase.LEAVING)
             self.logger.info("readiness", ready=False, reason=self.unready)
             remaining = delay if self.drained_at is None else self.drained_at + delay - monotonic()
             self._stop_requests.wait(2, remaining)
@@ -189,8 +189,7 @@ class Host(HostState):
         All have `grace_time` together, and requests 2 s more if a reload took it. A reload that takes longer, such as
         for a migration that hangs, is left behind. What it has swapped in or committed by then stays.
         """
-        if self.phase is not Phase.STOPPED:
-            self.phase = Phase.DRAINING
+        self.enter(Phase.DRAINING)
         with self._stop_lock:
             if self.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
                 return True
@@ -218,7 +217,7 @@ class Host(HostState):
         self.request_log.access.write()
         self.generation.notify("stopping")
         self.generation.close()
-        self.phase = Phase.STOPPED
+        self.enter(Phase.STOPPED)
         return answered
 
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
@@ -286,6 +285,8 @@ class Host(HostState):
             if self._is_stopping():
                 raise Interrupted("the host is stopping")
             self.request_log.record_all()
+            if any(each.declared.jobs for each in following.registry.active()):
+                self.jobs.start()
             if is_start:  # requests come once the ports are open: health must have its checks by then
                 self.generation = following
             opened = self.serving.open(following.sites)
@@ -295,12 +296,13 @@ class Host(HostState):
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
             self.request_log.set_observers(running.observers())
+            self.jobs.set_plugins(running.registry.active())
             following.close(still_used_by=running)
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
+        self.generation = following
         self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
-        self.generation = following
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
         """Drain the replaced generation, and close what only it used. Return what was cut off.

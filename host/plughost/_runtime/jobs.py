@@ -163,11 +163,27 @@ class Jobs:
         self._logger = logger
         self._condition = threading.Condition()
         self._scheduled: dict[tuple[str, str], _Scheduled] = {}
+        self._declared: Collection[tuple[str, str]] = ()  # keys of the jobs that are not only there until they end
         self._thread: threading.Thread | None = None
         self._check = Check(name="jobs", check=self._health, kinds=frozenset())
 
+    def start(self) -> None:
+        """Start the scheduler, before the first jobs are set, unless it runs.
+
+        Raises:
+            RuntimeError: The system allows no further thread.
+        """
+        with self._condition:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run_scheduler, name="plughost-jobs", daemon=True)
+                try:
+                    self._thread.start()
+                except RuntimeError:
+                    self._thread = None
+                    raise
+
     def set_plugins(self, records: Iterable[PluginRecord]) -> None:
-        """Schedule the jobs of these plugins, and no others.
+        """Schedule the jobs of these plugins, and no others. Without any, the scheduler ends.
 
         Claims of stores that these plugins no longer use are released: the same stores, opened anew, need them.
         """
@@ -186,17 +202,13 @@ class Jobs:
                     scheduled.update(record, job)
                 else:
                     scheduled.record = record
-            self._scheduled = {
-                key: each for key, each in self._scheduled.items() if key in declared or each.run is not None
-            }
-            thread = self._thread
-            if not declared:
+            self._declared = declared.keys()
+            self._forget_undeclared()
+            thread = None if declared else self._thread
+            if thread is not None:
                 self._thread = None
-            elif thread is None:
-                self._thread = threading.Thread(target=self._run_scheduler, name="plughost-jobs", daemon=True)
-                self._thread.start()
             self._condition.notify_all()
-        if thread is not None and not declared:
+        if thread is not None:
             thread.join()
 
     def stop(self, plugins: Collection[str] | None = None) -> None:
@@ -278,7 +290,13 @@ class Jobs:
         self._events.emit("job", record.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
         with self._condition:
             scheduled.finish(outcome, error, seconds)
+            self._forget_undeclared()
             self._condition.notify_all()
+
+    def _forget_undeclared(self) -> None:
+        self._scheduled = {
+            key: each for key, each in self._scheduled.items() if key in self._declared or each.run is not None
+        }
 
     def _of_plugins(self, plugins: Collection[str] | None) -> list[_Scheduled]:
         return [each for (plugin, _), each in self._scheduled.items() if plugins is None or plugin in plugins]

@@ -113,8 +113,19 @@ class RequestLog:
                 self._wake.set()
 
     def record_all(self) -> None:
-        """Record everything, until the next observers are set."""
+        """Record everything, until the next observers are set, whose thread runs by then.
+
+        Raises:
+            RuntimeError: The system allows no further thread.
+        """
         self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run_notifier, name="observers", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                self._thread = None
+                raise
 
     def set_observers(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
         """Notify the current observers a last time, then replace them, by plugin. Without any, the thread ends."""
@@ -126,10 +137,7 @@ class RequestLog:
         self._times_limit = _MAX_TIMES if any(each.observe_times for each in following) else 0
         limit = max((each.at_most or _MAX_PENDING for each in following if each.observe), default=0)
         self._requests_limit = min(limit * _FIELD_COUNT, _MAX_REQUESTS)
-        if observers and self._thread is None:
-            self._thread = threading.Thread(target=self._run_notifier, name="observers", daemon=True)
-            self._thread.start()
-        elif not observers and self._thread is not None:
+        if not observers and self._thread is not None:
             thread, self._thread = self._thread, None
             self._wake.set()
             thread.join(_NOTIFY_INTERVAL)
@@ -305,8 +313,12 @@ class AccessLog:
         if not self._is_writer_running:
             with self._writer_lock:
                 if not self._is_writer_running:
-                    self._is_writer_running = True
-                    threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True).start()
+                    writer = threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True)
+                    try:
+                        writer.start()
+                        self._is_writer_running = True
+                    except RuntimeError:  # the system allows no further thread: the next request tries again
+                        self.write()
         elif len(self._pending) >= _MAX_LINES * _LINE_FIELD_COUNT:
             self.write()
 

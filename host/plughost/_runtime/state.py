@@ -62,6 +62,7 @@ class HostState:
     """The state of a host.
 
     Attributes:
+        version: That of plughost in this process, while another one may be installed already.
         exposed: With `dev`, the addresses that other machines can reach. Then it has no features for development.
         plugins_dir: The folder of single-file plugins. None without that setting or `dev`, or if it is `exposed`.
         without: Names of plugins to skip, in addition to those disabled in the settings.
@@ -93,6 +94,7 @@ class HostState:
         By default it logs as the settings say, discovers plugins on `sys.path`, and opens new sockets.
         """
         self.generation: Generation = Generation(settings=settings)
+        self.version: str = metadata.version("plughost")
         self.dev: bool = dev
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
         self.plugins_dir: Path | None = settings.path(settings.host.plugins_dir) if dev and not self.exposed else None
@@ -118,9 +120,16 @@ class HostState:
         self._strict = strict
         self._distributions = distributions
         self._discovery = Discovery(distributions, self.plugins_dir)
+        self._phase_lock = threading.Lock()
         self._change_lock = threading.Lock()
         self._stop_lock = threading.Lock()
         self._stop_requests = StopRequests()
+
+    def enter(self, phase: Phase) -> None:
+        """Enter a phase, unless the host is in a later one already."""
+        order = list(Phase)
+        with self._phase_lock:
+            self.phase = max(self.phase, phase, key=order.index)
 
     @abstractmethod
     def preview_host(self, settings: Settings, *, dev: bool = False) -> HostState:
@@ -178,7 +187,7 @@ class LiveView:
         self.data_dir: Path = host.settings.data_dir  # which no reload changes, nor the folder of the settings
         self.settings_dir: Path = host.settings.base
         self._objects: dict[tuple[str, str], Any] = {}
-        self._lock = threading.Lock()
+        self._locks: dict[tuple[str, str], threading.Lock] = {}
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -277,10 +286,11 @@ class LiveView:
         return None if self._host.tls is None else describe(self._host.tls)
 
     def keep(self, plugin: str, name: str, make: Callable[[], T]) -> T:
-        with self._lock:
-            if (plugin, name) not in self._objects:
-                self._objects[plugin, name] = make()
-            value: T = self._objects[plugin, name]
+        key = plugin, name
+        with self._locks.setdefault(key, threading.Lock()):
+            if key not in self._objects:
+                self._objects[key] = make()
+            value: T = self._objects[key]
             return value
 
     def answer_query(self, plugin: str, name: str) -> Mapping[str, Any]:
@@ -317,7 +327,7 @@ def status_of(host: HostState) -> dict[str, Any]:
     uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
     return {
         "pid": os.getpid(),
-        "version": metadata.version("plughost"),
+        "version": host.version,
         "phase": host.phase.value,
         "unready": host.unready,
         "dev": host.dev,

@@ -1,0 +1,144 @@
+"""Single faults inside a host: none stops another plugin, and none leaves the host between two states."""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.host.plugins import Plugin, Speaker, Watcher, group_of, reason
+from tests.waiting import wait_until
+
+from plughost import Job, Observer
+from plughost._logging import make_logger
+from plughost._runtime.state import Phase, status_of
+from plughost._settings.models import LogSettings
+from plughost.testing import plugin_distribution, running_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from plughost import JobRun
+
+
+@pytest.fixture
+def refused_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return a set for the names of threads that the system refuses to start."""
+    start, refused = threading.Thread.start, set[str]()
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name in refused:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    return refused
+
+
+def test_an_object_that_takes_long_to_make_delays_no_other_plugin() -> None:
+    """`context.keep` waits only for the same object of the same plugin."""
+    released = threading.Event()
+    hanging = Plugin(register_routes=lambda context: context.keep("slow", released.wait))
+    good = Plugin(register_routes=lambda context: [group_of(context.keep("quick", Says))])
+    installed = [plugin_distribution("bad", hanging), plugin_distribution("good", good)]
+    try:
+        with running_host(distributions=installed, settings={"hook_timeout": 1}) as host:
+            assert reason(host, "bad").startswith("failed")
+            assert reason(host, "good").startswith("active")
+    finally:
+        released.set()
+
+
+def test_an_object_may_be_made_of_another_one() -> None:
+    """`context.keep` may be called inside the function of another `keep`."""
+    kept = Plugin(
+        register_routes=lambda context: [group_of(context.keep("outer", lambda: context.keep("inner", Says)))]
+    )
+    with running_host(distributions=[plugin_distribution("a", kept)]) as host, host.client() as client:
+        assert client.get("/say").status_code == 200
+
+
+class Says:
+    """Answers nothing."""
+
+    def on_get(self, req: Any, resp: Any) -> None:
+        """Answer."""
+
+
+@pytest.mark.parametrize(
+    ("thread", "hooks"),
+    [
+        ("observers", {"register_observers": lambda context: [Observer(name="o", observe=Watcher())]}),
+        ("plughost-jobs", {"register_jobs": lambda context: [Job(name="j", run=lambda run: None, every=60)]}),
+    ],
+)
+def test_a_reload_that_needs_a_thread_too_many_is_refused(
+    refused_threads: set[str], thread: str, hooks: dict[str, Callable[..., Any]]
+) -> None:
+    """The old generation serves on, is reported as such, and stops as usual; a later reload is done."""
+    installed = [plugin_distribution("a", Speaker("old"), version="1")]
+    with running_host(distributions=installed) as host, host.client() as client:
+        new = Plugin(register_routes=lambda context: [group_of(Says())], **hooks)
+        installed[0] = plugin_distribution("a", new, version="2")
+        refused_threads.add(thread)
+        report = host.host.reload()
+        assert (report.swapped, host.host.generation.number) == (False, 1)
+        assert client.get("/say").json()["word"] == "old"
+        refused_threads.clear()
+        assert host.host.reload().swapped
+        assert client.get("/say").content == b""
+
+
+def test_requests_are_logged_without_a_thread_for_the_log(refused_threads: set[str]) -> None:
+    """A request whose line no thread can write writes it itself."""
+    log = io.StringIO()
+    logger = make_logger(LogSettings(level="info"), log)
+    refused_threads.add("plughost-access-log")
+    installed = [plugin_distribution("a", Speaker("hello"))]
+    settings = {"log": {"access": True}}
+    with running_host(distributions=installed, settings=settings, logger=logger) as host, host.client() as client:
+        assert client.get("/say").status_code == 200
+        wait_until(lambda: log.getvalue().count('"request"') == 1)
+        refused_threads.clear()
+        assert client.get("/say").status_code == 200
+        wait_until(lambda: log.getvalue().count('"request"') == 2)
+
+
+def test_a_job_cut_off_with_its_plugin_is_forgotten_when_it_ends() -> None:
+    """Its failure is nobody's health afterwards."""
+    begun, go = threading.Event(), threading.Event()
+
+    def work(run: JobRun) -> None:
+        begun.set()
+        go.wait(60)
+        raise RuntimeError("its store is closed")
+
+    leaving = plugin_distribution("b", Plugin(register_jobs=lambda context: [Job(name="j", run=work, at_start=True)]))
+    installed = [plugin_distribution("a", Speaker("hello")), leaving]
+    with running_host(distributions=installed, settings={"grace_time": 1}) as host:
+        assert begun.wait(30)
+        installed.remove(leaving)
+        assert host.host.reload(accept=["b"]).cut_off
+        go.set()
+        wait_until(lambda: not host.host.view.jobs)
+
+
+def test_a_phase_is_never_followed_by_an_earlier_one() -> None:
+    """A host that is stopped while it starts is not ready."""
+    with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]) as host:
+        host.host.enter(Phase.DRAINING)
+        host.host.enter(Phase.SERVING)
+        assert host.host.unready == "it is draining"
+
+
+def test_status_names_the_version_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A host that another version was installed beside runs the old one until its restart."""
+    with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]) as host:
+        version = status_of(host.host)["version"]
+        newer = tmp_path / "plughost-99.dist-info"
+        newer.mkdir()
+        (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: plughost\nVersion: 99\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert status_of(host.host)["version"] == version
