@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from plughost.stores import OpenStore
 
 T = TypeVar("T")
+_EARLY_HOOKS: Final = ("register_settings", "register_stores", "register_authenticator")
 _HOOKS: Final[Mapping[str, tuple[str, type]]] = {
     "register_middleware": ("middleware", Middleware),
     "register_routes": ("groups", RouteGroup),
@@ -50,17 +51,21 @@ def load(registry: Registry) -> None:
             registry.attempt(record, "import", _register, record, registry.manager, plugin)
 
 
-def reinstantiate(record: PluginRecord, registry: Registry) -> None:
-    """Replace a plugin by a new instance, if its entry point is a class. A module stays.
+def _declare_again(record: PluginRecord, registry: Registry, last_hook: str) -> None:
+    """Replace a plugin by a new instance, if its entry point is a class, and call its hooks up to `last_hook` again.
 
-    The old instance still serves the running generation, so its hooks must not be called again.
+    The old instance still serves the running generation, so its hooks must not be called again. A module stays. What
+    the hooks return was processed before.
     """
-    if record.reused:  # its hooks are called again, so earlier troubles and times are dropped
+    if record.reused:  # earlier troubles and times are dropped
         record.reused, record.trouble, record.seconds = False, [], {}
-    plugin = _import(record)
-    if plugin is not record.plugin:
+    plugin = registry.attempt(record, "import", _import, record)
+    if plugin is not record.plugin and record.failure is None:
         registry.manager.unregister(record.plugin)
-        _register(record, registry.manager, plugin)
+        registry.attempt(record, "import", _register, record, registry.manager, plugin)
+    for hook in _EARLY_HOOKS[: _EARLY_HOOKS.index(last_hook) + 1]:
+        if hook in record.hooks and record.failure is None:
+            registry.attempt(record, hook, registry.call, record, hook)
 
 
 def _import(record: PluginRecord) -> Any:
@@ -175,7 +180,7 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
     if model is _NoSettings:
         values = None
     if record.reused and (values, mount) != (record.settings, record.mount):
-        reinstantiate(record, registry)
+        _declare_again(record, registry, "register_settings")
     record.settings, record.mount = values, mount
 
 
@@ -190,7 +195,7 @@ def set_stores(registry: Registry, stores: Mapping[str, OpenStore[Any]]) -> None
         offering = {record.name, *record.installed.requires}
         usable = {name: store for name, store in stores.items() if store.plugin in offering}
         if usable != record.context.stores:
-            update_context(registry, record, stores=usable)
+            update_context(registry, record, "register_stores", stores=usable)
 
 
 def declare_authenticator(registry: Registry) -> None:
@@ -210,7 +215,7 @@ def declare_authenticator(registry: Registry) -> None:
         registry.fail(record, Failure("conflict", cause, "Disable one of the two plugins."))
     authenticator = offering[0].authenticator if offering else None
     for record in registry.active():
-        update_context(registry, record, authenticator=authenticator)
+        update_context(registry, record, "register_authenticator", authenticator=authenticator)
 
 
 def withdraw_authenticator(registry: Registry) -> bool:
@@ -222,7 +227,7 @@ def withdraw_authenticator(registry: Registry) -> bool:
         return False
     holders = [record for record in registry.active() if record.context.authenticator is not None]
     for record in holders:
-        update_context(registry, record, has_declared=True, authenticator=None)
+        update_context(registry, record, "register_authenticator", has_declared=True, authenticator=None)
     return bool(holders)
 
 
@@ -262,14 +267,20 @@ def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord], 
             registry.attempt(record, hook, process, record)
 
 
-def update_context(registry: Registry, record: PluginRecord, *, has_declared: bool = False, **changes: Any) -> None:
-    """Change fields of a plugin's context. A plugin that has declared already is reinstantiated, to declare again."""
+def update_context(
+    registry: Registry, record: PluginRecord, last_hook: str, *, has_declared: bool = False, **changes: Any
+) -> None:
+    """Change fields of a plugin's context.
+
+    If the plugin was to be reused, or has declared, a new instance gets a new context and all hooks up to `last_hook`.
+    """
     if all(getattr(record.context, name) is value for name, value in changes.items()):
         return
     if record.reused or has_declared:
-        changes |= {"announcements": [], "logins": {}, "queries": {}}
-        registry.attempt(record, "import", reinstantiate, record, registry)
-    record.context = replace(record.context, **changes)
+        record.context = replace(record.context, announcements=[], logins={}, queries={}, **changes)
+        _declare_again(record, registry, last_hook)
+    else:
+        record.context._complete(**changes)  # noqa: SLF001 - see there
 
 
 class _NoSettings(BaseModel):

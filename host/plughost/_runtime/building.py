@@ -74,7 +74,9 @@ def set_contexts(host: HostState, registry: Registry, settings: Settings, truste
     for record in registry.active():
         is_trusted = record.name in trusted
         if record.reused:
-            registration.update_context(registry, record, rate_limits=rate_limits, trusted=is_trusted)
+            registration.update_context(
+                registry, record, "register_settings", rate_limits=rate_limits, trusted=is_trusted
+            )
             continue
         record.context = PluginContext(
             plugin=record.name,
