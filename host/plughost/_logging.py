@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Mapping, MutableMapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache, partial
 from select import PIPE_BUF
 from time import gmtime, strftime, time
@@ -37,24 +38,27 @@ _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _EVENT_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
-class _Thread(threading.local):
-    """State of this thread: the id of its request, and the events that a text log leaves out."""
+REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("plughost_request_id", default=None)
+"""The id of the request of this context, for its log lines."""
 
-    request_id: str | None = None
+
+class _Thread(threading.local):
+    """The events that a text log leaves out in this thread."""
+
     suppressed: tuple[str, ...] = ()
 
 
-this_thread: Final = _Thread()
+_this_thread: Final = _Thread()
 
 
 @contextmanager
 def suppress_events(*events: str) -> Iterator[None]:
     """Leave events out of this thread's lines of a text log: the person who reads it is shown them otherwise."""
-    this_thread.suppressed = events
+    _this_thread.suppressed = events
     try:
         yield
     finally:
-        this_thread.suppressed = ()
+        _this_thread.suppressed = ()
 
 
 def make_logger(
@@ -214,8 +218,8 @@ def _publish(lines: Events, logger: object, method: str, event: MutableMapping[s
 
 def _add_request_id(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Add the id of the request that the line belongs to."""
-    if this_thread.request_id is not None:
-        event.setdefault("request_id", this_thread.request_id)
+    if (request_id := REQUEST_ID.get()) is not None:
+        event.setdefault("request_id", request_id)
     return event
 
 
@@ -228,7 +232,7 @@ def _prepare_text(logger: object, method: str, event: MutableMapping[str, Any]) 
     """
     import structlog  # noqa: PLC0415 - see make_logger
 
-    is_suppressed = event["event"] in this_thread.suppressed
+    is_suppressed = event["event"] in _this_thread.suppressed
     if is_suppressed and event["event"] != "audit" and "exception" not in event:
         raise structlog.DropEvent
     shown = {}

@@ -17,7 +17,7 @@ import structlog
 from tests.http.reached import Logged, is_problem
 from tests.http.table import route
 
-from plughost import Observer, RouteGroup, hookimpl
+from plughost import Middleware, Observer, RouteGroup, hookimpl
 from plughost._logging import Bridge, make_logger
 from plughost._settings.models import LogSettings
 from plughost.stores import Unavailable
@@ -106,6 +106,16 @@ class Plugin:
         self.does = Does()
         self.codes: list[int] = []
         self.counted: list[int] = []
+        self.passed: list[int] = []
+
+    def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool) -> None:
+        """Record that a response passes the plugin's middleware."""
+        self.passed.append(resp.status_code)
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+        """Mount that around all plugins."""
+        return [Middleware(name="sees", component=self, scope="host")]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -166,7 +176,7 @@ def served(lane: Lane, hosts: dict[str, Served]) -> Served:
     found = hosts[lane.engine]
     found.host.host.request_log.access.write()
     found.host.host.request_log.catch_up()
-    for noted in (found.logged, found.plugin.codes, found.plugin.counted):
+    for noted in (found.logged, found.plugin.codes, found.plugin.counted, found.plugin.passed):
         noted.clear()
     return found
 
@@ -216,6 +226,34 @@ def test_a_stream_that_fails_before_it_begins_is_answered_with_its_error(
     is_problem(client.get("/does"), status)
     served.host.host.request_log.catch_up()
     assert served.plugin.codes == [status]
+
+
+def test_a_stream_that_fails_before_it_begins_passes_middleware_once(client: httpx.Client, served: Served) -> None:
+    """The error has no header of the body that was not sent."""
+
+    def do(resp: falcon.Response) -> None:
+        resp.set_headers({"ETag": '"1"', "Content-Disposition": "attachment", "Cache-Control": "max-age=60"})
+        resp.stream = late()
+
+    served.plugin.does.do = do
+    answer = client.get("/does")
+    is_problem(answer, 500)
+    assert {"etag", "content-disposition", "cache-control"}.isdisjoint(answer.headers)
+    assert served.plugin.passed == [200]
+
+
+def test_a_line_that_a_stream_logs_has_the_request_id(client: httpx.Client, served: Served) -> None:
+    """It belongs to the request, as what the responder logs does."""
+    logger = make_logger(LogSettings(format="json"), stream := io.StringIO())
+
+    def parts() -> Iterator[bytes]:
+        for part in (b"abc", b"def"):
+            logger.warning("sends")
+            yield part
+
+    served.plugin.does.do = lambda resp: give(resp, stream=parts())
+    assert client.get("/does").content == b"abcdef"
+    assert stream.getvalue().count(f'"request_id":"{ID}"') == 2
 
 
 @pytest.mark.parametrize("do", LATE.values(), ids=LATE)

@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from decimal import getcontext
-from functools import partial
 from ipaddress import ip_network
 from typing import Any
 
@@ -22,7 +21,6 @@ from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost._apps.mounting import mount
 from plughost._apps.site import Site
 from plughost.http import Request, secure_url
-from plughost.http._request import BEGINS, FAILED
 from plughost.testing import plugin_distribution, running_host
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
@@ -247,33 +245,6 @@ def test_a_stream_is_in_flight_until_it_is_closed() -> None:
     assert site.in_flight == 0
 
 
-class Broken:
-    """A body that fails before its first part, and counts its calls of `close`."""
-
-    closed = 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        raise ValueError("broken")
-
-    def close(self) -> None:
-        """Count the call."""
-        self.closed += 1
-
-
-def test_a_body_that_fails_before_it_begins_is_replaced_by_an_error() -> None:
-    """The error's own body is complete, and the failed one is closed once."""
-    failed = Broken()
-
-    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        return [b"error"] if FAILED in environ else failed
-
-    site = Site("main", app)  # type: ignore[arg-type] # any WSGI app will do
-    body: Any = site(create_environ(), lambda *_: None)
-    assert list(body) == [b"error"]
-    body.close()
-    assert (failed.closed, site.in_flight) == (1, 0)
-
-
 class Careless:
     """A plugin that sets things for its thread in a responder, in a stream and when that is closed."""
 
@@ -309,19 +280,6 @@ def test_what_a_plugin_sets_for_its_thread_ends_with_the_request(engine: str) ->
         for _ in range(20):
             assert client.get("/careless").text == "3 2 ann"
             assert client.put("/careless").json() == [28, {}]
-
-
-def test_the_beginning_of_a_body_is_reported_once() -> None:
-    """It is reported with the first part, or when the body is closed without any."""
-    site = Site("main", lambda environ, start_response: iter([b"a", b"b"]))  # type: ignore[arg-type] # any app
-    begun: list[int] = []
-    for number, parts in enumerate(([], [b"a", b"b"])):
-        body: Any = site(create_environ() | {BEGINS: partial(begun.append, number)}, lambda *_: None)
-        sent = iter(body)
-        assert [next(sent) for _ in parts] == parts
-        body.close()
-        body.close()
-    assert begun == [0, 1]
 
 
 class Meeting:

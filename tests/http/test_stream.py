@@ -15,6 +15,7 @@ from plughost import hookimpl
 from plughost._api.declarations import Operation, Route, RouteGroup
 from plughost._apps.application import build_app
 from plughost._apps.mounting import mount
+from plughost._apps.site import Site
 from plughost._logging import silent_logger
 from plughost.http._json.codec import send_array
 from plughost.stores import Unavailable
@@ -41,7 +42,7 @@ def client(batches: Iterator[Sequence[object]] | Batches) -> testing.TestClient:
     """Return a client of an app that lists the batches."""
     route = Route("", Listing(batches), {"GET": Operation(summary="List")})
     group = mount("listing", RouteGroup(prefix="/list", routes=(route,)), 1000)
-    return testing.TestClient(build_app([group], [], silent_logger()))
+    return testing.TestClient(Site("main", build_app([group], [], silent_logger())))  # type: ignore[arg-type] # a WSGI app
 
 
 @pytest.mark.parametrize("batches", [[], [[]], [[1, "two"]], [[1], [2, 3]], [[1], [], [2]], [[], [], []]], ids=str)

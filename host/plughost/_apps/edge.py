@@ -1,29 +1,38 @@
-"""The edge of a site: it refuses hosts and web pages that may not be answered (CONTRACT 2), and closes streams.
+"""The edge of a site: it refuses hosts and web pages that may not be answered (CONTRACT 2), and begins streams.
 
 The site's settings add CORS, security headers and compression.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
-from plughost._logging import this_thread
+from plughost._logging import REQUEST_ID
+from plughost._waiting import Pause
 from plughost.http._request import (
-    BEGINS,
     DEFAULT_PORTS,
     FAILED,
-    OVERLOADED,
+    REFUSED,
     UNCHECKED,
     address_of,
     has_checked_host,
     host_name,
 )
-from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, close_stream
+from plughost.http._response import (
+    CLIENT_CACHE_SIZE,
+    WrappedStream,
+    bounded_parts,
+    check_part,
+    close_stream,
+    stream_parts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +45,19 @@ SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 _RETRY_SECONDS: Final = 1
 _BODILESS_STATUSES: Final = frozenset({100, 101, 204, 304})
+_OF_THE_BODY: Final = (
+    "Accept-Ranges",
+    "Cache-Control",
+    "Content-Disposition",
+    "Content-Encoding",
+    "Content-Language",
+    "Content-Length",
+    "Content-Location",
+    "Content-Range",
+    "ETag",
+    "Expires",
+    "Last-Modified",
+)
 _CORS_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED_HEADERS: Final = (
     "API-Version, ETag, Link, Location, RateLimit, RateLimit-Limit, RateLimit-Policy, RateLimit-Remaining, "
@@ -48,7 +70,7 @@ class HostRefused(falcon.HTTPBadRequest):
 
 
 class Edge:
-    """The outermost middleware of a site: it sees requests first and responses last."""
+    """The outermost middleware of a site."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
         self._find = find
@@ -57,10 +79,10 @@ class Edge:
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
         """Refuse requests that overload the host, and Hosts that are malformed (RFC 9112, 3.2) or not this site's."""
-        this_thread.request_id = req.request_id
+        REQUEST_ID.set(req.request_id)
         environ = req.env
-        if OVERLOADED in environ:
-            req.mounted = environ[OVERLOADED]  # to format the error as its plugin does
+        if REFUSED in environ:
+            req.mounted = environ[REFUSED]  # to format the error as its plugin does
             if FAILED in environ:
                 raise environ[FAILED]
             raise falcon.HTTPServiceUnavailable(
@@ -78,22 +100,42 @@ class Edge:
             raise HostRefused(description="The Host header names a host that this site does not serve.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
+
+class StreamStart:
+    """The middleware around all but the edge and the logs: a stream has begun, or failed, before they see it."""
+
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Close the stream of a response without a body, and limit other streams to their Content-Length."""
-        this_thread.request_id = None
+        """Get the first part of a stream, empty ones aside: if that fails, the response is an error.
+
+        The stream of a response without a body is closed. Others are limited to their Content-Length.
+        """
         stream = resp.stream
         if stream is None:
             return
-        environ = req.env
-        environ["HTTP_X_REQUEST_ID"] = req.request_id  # for the log, in case the stream fails
+        req.env["HTTP_X_REQUEST_ID"] = req.request_id  # for the engine, in case the stream fails later
         if req.method == "HEAD" or resp.status_code in _BODILESS_STATUSES:
-            if BEGINS in environ:
-                environ[BEGINS]()
             # Without a stream, Falcon sets Content-Length to 0. An empty stream leaves it as it is.
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
-        elif length := resp.get_header("Content-Length"):
-            resp.stream = WrappedStream(stream, bounded_parts(stream, int(length)))
+            return
+        length = resp.get_header("Content-Length")
+        if type(stream) is list and not length:
+            return
+        try:
+            parts = iter(bounded_parts(stream, int(length)) if length else stream_parts(stream))
+            first = b""
+            for first in parts:
+                check_part(first)
+                if first or type(first) is Pause:
+                    break
+        except BaseException:
+            resp.stream = None
+            for name in _OF_THE_BODY:
+                resp.delete_header(name)
+            with suppress(Exception):  # the response is an error already
+                close_stream(stream)
+            raise
+        resp.stream = WrappedStream(stream, chain((first,), parts))
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:

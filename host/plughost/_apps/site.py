@@ -7,7 +7,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,11 +15,11 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from plughost._logging import this_thread
+from plughost._logging import REQUEST_ID
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
 from plughost.http._errors import PROBLEM_DETAILS
-from plughost.http._request import BEGINS, DEFAULT_PORTS, FAILED, OVERLOADED, TRUSTED, address_of, host_name
+from plughost.http._request import DEFAULT_PORTS, FAILED, REFUSED, TRUSTED, address_of, host_name
 from plughost.http._response import check_part, close_stream, file_blocks
 from plughost.http._routing import find_group, raw_path
 
@@ -154,7 +153,7 @@ class Site:
 
     def refuse(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Respond that the request's plugin is overloaded, in the plugin's error format."""
-        environ[OVERLOADED] = find_group(self._current.prefixes, raw_path(environ))
+        environ[REFUSED] = find_group(self._current.prefixes, raw_path(environ))
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -183,9 +182,7 @@ class Site:
             return body
         if self.closing:
             environ[_ENDING] = True
-        respond_to_failure = partial(_respond_to_failure, serving_app.app, environ, start_response)
-        on_close = partial(self._finish_request, serving_app, request_key)
-        return _StreamedBody(body, environ, context, respond_to_failure, on_close)
+        return _StreamedBody(body, environ, context, partial(self._finish_request, serving_app, request_key))
 
     def _finish_request(self, serving_app: ServingApp, request_key: int) -> None:
         del serving_app.requests[request_key]
@@ -231,18 +228,15 @@ def _without_port(address: str) -> str:
 
 @dataclass(eq=False, slots=True)
 class _StreamedBody:
-    """A body that is produced while it is sent, and calls `on_close` when it is closed.
+    """A body that is produced while it is sent, in the request's context, and calls `on_close` when it is closed.
 
-    It is produced in the request's context. If it fails before its first part, it sends the body that
-    `respond_to_failure` returns. If it fails later, it logs the error and breaks off.
+    If it fails, it logs the error and breaks off.
     """
 
     _body: Iterable[bytes]
     _environ: dict[str, Any]
     _context: Context
-    _respond_to_failure: Callable[[BaseException], Iterable[bytes]]
     _on_close: Callable[[], None]
-    _begun: bool = False
     _closed: bool = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -251,52 +245,28 @@ class _StreamedBody:
             for part in iter(partial(self._context.run, next, iter(self._body), _END), _END):
                 if _CUT_OFF in environ:
                     raise CutOffError
-                if type(part) is not bytes or not part or not self._begun:
+                if type(part) is not bytes:
                     self._inspect_part(part)
                 yield part
         except (CutOffError, GeneratorExit):
             raise
         except BaseException as error:
-            if not self._begun:
-                yield from self._respond_with_error(error)
-                return
-            _log_failure(environ)
+            self._context.run(_log_failure, environ)
             raise CutOffError from error
 
     def _inspect_part(self, part: bytes) -> None:
-        """Refuse invalid parts, report the first part, and end a pause if the body is to end."""
+        """Refuse an invalid part, and end a pause if the body is to end."""
         check_part(part)
-        if part and not self._begun:
-            self._mark_begun()
-        elif type(part) is Pause:
+        if type(part) is Pause:
             self._environ[_PAUSE] = part
             if _ENDING in self._environ:
                 part.end()
-
-    def _mark_begun(self) -> None:
-        self._begun = True
-        on_begin = self._environ.get(BEGINS)
-        if on_begin is not None:
-            on_begin()
-            del self._environ[BEGINS]
-
-    def _respond_with_error(self, error: BaseException) -> Iterable[bytes]:
-        self._begun = True  # the error response reports its own beginning
-        failed, self._body = self._body, ()
-        try:
-            self._body = self._context.run(self._respond_to_failure, error)
-        finally:
-            with suppress(Exception):  # the response is an error already
-                close_stream(failed)
-        return self._body
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         try:
-            if not self._begun:
-                self._mark_begun()
             self._context.run(close_stream, self._body)
         finally:
             self._on_close()
@@ -306,27 +276,22 @@ def _respond_to_failure(
     app: App, environ: dict[str, Any], start_response: StartResponse, error: BaseException
 ) -> Iterable[bytes]:
     """Respond with the app's error format to an error that Falcon passes to no handler, or raise it the second time."""
-    request_id, this_thread.request_id = this_thread.request_id, None
     if FAILED in environ:
         raise error
-    if request_id is not None:
+    if (request_id := REQUEST_ID.get()) is not None:
         environ["HTTP_X_REQUEST_ID"] = request_id
     if not isinstance(error, Exception):
         failure = RuntimeError(f"the application raised {type(error).__name__}")
         failure.__cause__, error = error, failure
     environ[FAILED] = error
-    environ[OVERLOADED] = environ.get("plughost.mounted")
+    environ[REFUSED] = environ.get("plughost.mounted")
     failed = type(error), error, error.__traceback__
     return app(environ, cast("StartResponse", lambda *head: start_response(*head, failed)))
 
 
 def _log_failure(environ: dict[str, Any]) -> None:
-    """Log the current exception with the request's id, after the response has begun."""
-    this_thread.request_id = environ.get("HTTP_X_REQUEST_ID")
-    try:
-        _LOGGER.exception("the response to %s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
-    finally:
-        this_thread.request_id = None
+    """Log the current exception, after the response has begun."""
+    _LOGGER.exception("the response to %s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
 
 
 def _end(requests: Iterable[dict[str, Any]], key: str) -> None:

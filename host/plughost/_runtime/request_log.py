@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._logging import LineWriter, format_timestamp
 from plughost._servers.base import RECEIVED
-from plughost.http._request import BEGINS, FAILED
-from plughost.http._response import WrappedStream, stream_parts
+from plughost.http._response import WrappedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -85,9 +84,6 @@ class RequestLog:
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Record a request, with its time until the response begins."""
-        if resp.stream is not None and BEGINS not in req.env:  # it may still fail before its first chunk
-            req.env[BEGINS] = partial(self.process_response, req, resp, resource, req_succeeded)
-            return
         arrived = req.arrived
         seconds = perf_counter() - arrived
         times, requests = self._times, self._requests
@@ -287,12 +283,8 @@ class AccessLog:
             return
         if resp.stream is not None:
             stream = resp.stream
-            resp.stream = WrappedStream(stream, stream_parts(stream), lambda: self._record_stream(req, resp))
+            resp.stream = WrappedStream(stream, stream, lambda: self._record(req, resp))
         else:
-            self._record(req, resp)
-
-    def _record_stream(self, req: Request, resp: falcon.Response) -> None:
-        if FAILED not in req.env:  # else an error response replaced it, and was recorded
             self._record(req, resp)
 
     def _record(self, req: Request, resp: falcon.Response) -> None:

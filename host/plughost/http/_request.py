@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from plughost._api.declarations import Principal
     from plughost._apps.mounted import MountedRoute
 
-OVERLOADED: Final = "plughost.overloaded"
-"""Environ key of a request that must not hold a thread. Value: its route group as mounted, or None."""
+REFUSED: Final = "plughost.refused"
+"""Environ key of a request that reaches no resource, as the host has too much to do, or as it has failed already.
+
+Value: its route group as mounted, or None.
+"""
 
 FAILED: Final = "plughost.failed"
 """Environ key of a request that failed outside Falcon's error handlers and is answered again. Value: the error."""
-
-BEGINS: Final = "plughost.begins"
-"""Environ key of a request whose response is a stream. Value: a function to call once it begins, or won't begin."""
 
 UNCHECKED: Final = "plughost.unchecked_host"
 """Environ key of a request to a site without `allowed_hosts`: its Host may be forged."""
@@ -61,7 +61,7 @@ class Request(falcon.Request):
 
     Attributes:
         arrived: When it arrived, by `time.perf_counter()`.
-        request_id: The id in `X-Request-ID` and in the log lines of its thread: the client's own if it is well-formed.
+        request_id: The id in `X-Request-ID` and in the log lines of its context: the client's own if it is well-formed.
         mounted: The route or group of the path. None if there is none.
         api_version: The minor version that serves this request, such as `1.0`. None if the group has none.
         principal: The principal that the authenticator found, once it was called.
