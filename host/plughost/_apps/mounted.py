@@ -21,9 +21,7 @@ class Versions:
     """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2)."""
 
     def __init__(self, supported: Sequence[str]) -> None:
-        """Order the versions. Raise `ValueError` if there is none, or one isn't of the form `major.minor`."""
-        if not supported:
-            raise ValueError("a route group with minor versions needs at least one")
+        """Order the versions, at least one. Raise `ValueError` if one isn't of the form `major.minor`."""
         for version in supported:
             if not _version(version):
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
