@@ -19,6 +19,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_VIOLATIONS: Final = 1000
 """Maximum violations in a response, so that it can't dwarf its request."""
 
+_MAX_ERRORS: Final = 10 * MAX_VIOLATIONS  # a field may have several; a small body can have half a million
+
 Location = tuple[int | str, ...]
 
 
@@ -44,11 +46,13 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
         strict = error.errors(include_url=False)
     missing = [error["loc"] for error in strict if error["type"] == "missing"]
     if missing and (filled := _with_nulls(value, missing)) != value:
-        raise Invalid(_violations_with_missing(model, filled, missing))
+        del strict  # its errors hold much memory
+        raise Invalid(_violations_with_missing(model, filled, missing[:_MAX_ERRORS]))
     try:
         result = model.model_validate(value)
     except ValidationError as error:
-        raise Invalid(_violations(value, strict, error.errors(include_url=False))) from None
+        lax = error.errors(include_url=False)[:_MAX_ERRORS]
+        raise Invalid(_violations(value, strict[:_MAX_ERRORS], lax)) from None
     violations = _violations(value, strict, ())
     if violations:
         raise Invalid(violations)
