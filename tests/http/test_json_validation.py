@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
+from pydantic import AliasPath, BaseModel, ConfigDict, Field, HttpUrl, field_validator, model_validator
 
 from plughost.http import Invalid, Violation
 from plughost.http._json.fields import Choice, Integer, Number, Text, absent
@@ -219,9 +219,23 @@ def test_a_required_nullable_member_must_be_there() -> None:
     assert violations(Nullable, {"b": "x"}) == [("b", "must be an integer"), ("a", "must be present")]
 
 
-def test_violations_are_limited_in_number() -> None:
-    """The answer to a body with very many mistakes isn't much larger than the body."""
-    assert len(violations(Order, {"lines": [5] * 5000})) == 1000
+@pytest.mark.parametrize("line", [5, {}])
+def test_violations_are_limited_in_number(line: object) -> None:
+    """The answer to a body with very many mistakes, or missing members, isn't much larger than the body."""
+    assert len(violations(Order, {"lines": [line] * 5000})) == 1000
+
+
+@pytest.mark.parametrize(
+    ("value", "named"), [({}, "names.first"), ({"names": {}}, "names.first"), ({"names": 5}, "names")]
+)
+def test_a_member_that_its_path_lacks_is_one_violation(value: object, named: str) -> None:
+    """A field whose alias is a path within the body may be missing anywhere on that path."""
+
+    class Person(BaseModel):
+        first: str = Field(validation_alias=AliasPath("names", "first"))
+        age: int
+
+    assert {field for field, _ in violations(Person, value)} == {named, "age"}
 
 
 @pytest.mark.parametrize("text", ["{value}", "a\nb", "%s"])

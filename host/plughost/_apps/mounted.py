@@ -21,22 +21,19 @@ class Versions:
     """The minor versions that a route group supports, chosen by `API-Version` (SPEC Versioning 2, CONTRACT 2)."""
 
     def __init__(self, supported: Sequence[str]) -> None:
-        """Order the versions. Raise `ValueError` if there is none, or one isn't of the form `major.minor`."""
-        if not supported:
-            raise ValueError("a route group with minor versions needs at least one")
+        """Order the versions, at least one. Raise `ValueError` if one isn't of the form `major.minor`."""
         for version in supported:
             if not _version(version):
                 raise ValueError(f"{version!r} is not a minor version: write it as major.minor, such as '1.0'")
         # Oldest first. The newest one serves requests without `API-Version`.
         self.supported: tuple[str, ...] = tuple(sorted(supported, key=lambda each: [*map(int, each.split("."))]))
-        self.newest: str = self.supported[-1]
         self._by_name = {name: name for name in self.supported}
         self._by_name |= {name.partition(".")[0]: name for name in self.supported}
 
     def choose(self, requested: str | None) -> str:
         """Return the version that serves a request. Refuse one that is malformed or not supported."""
         if requested is None:
-            return self.newest
+            return self.supported[-1]
         try:
             return self._by_name[requested.strip()]
         except KeyError:

@@ -24,7 +24,6 @@ _CACHE_SIZE: Final = 512
 _BLOCK_BYTES: Final = 64 * 1024
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _value: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*").fullmatch
-_valid_names: Final[set[str]] = set()
 _other_parameter = re.compile(r";(?!\s*q\s*=)[^;,]*")
 _range = re.compile(
     r"\s*(?P<type>\*(/\*)?|[^\s/;*]+/[^\s/;]+)\s*(;\s*q\s*=\s*(?P<weight>0(\.\d*)?|\.\d+|1(\.0*)?)\s*)?"
@@ -120,21 +119,20 @@ def status_code(status: str) -> int:
 
 
 @lru_cache(maxsize=_CACHE_SIZE)
+def _is_name(name: str) -> bool:
+    return _token(name) is not None
+
+
+@lru_cache(maxsize=_CACHE_SIZE)
 def check_name(name: str) -> None:
     """Raise `ValueError` if the name of a header is invalid."""
-    if _token(name) is None:
+    if not _is_name(name):
         raise ValueError(f"{name!r} is no name of a header")
 
 
 def is_valid_header(name: str, value: str) -> bool:
     """Return whether a header field can be sent (RFC 9110, 5)."""
-    if name in _valid_names and value.isascii() and value.isprintable():
-        return True
-    if _token(name) is None:
-        return False
-    if len(_valid_names) < _CACHE_SIZE:
-        _valid_names.add(name)
-    return _value(value) is not None
+    return _is_name(name) and ((value.isascii() and value.isprintable()) or _value(value) is not None)
 
 
 @lru_cache(maxsize=CLIENT_CACHE_SIZE)

@@ -21,7 +21,7 @@ import pytest
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._databases import store_settings
 from plughost.testing._hosts import RunningHost, certificate, running_host
-from plughost.testing._operations import OperationCall, Suite, operation_calls, remove_modules
+from plughost.testing._operations import Suite, operation_calls, remove_modules
 
 T = TypeVar("T")
 
@@ -119,27 +119,35 @@ class LifecycleTests(Suite):
     def _upgrade(self, earlier: str, options: dict[str, Any]) -> str:
         """Return the fault of an upgrade from a folder on `sys.path` to the installed version, or an empty text."""
         with running_host([self.plugin], **options) as host:
-            for call in operation_calls(host, self.plugin):
-                for body in call.operation.examples.values():
-                    _status(host, call, json=body)
-            before = _read_statuses(host, self.plugin)
+            with self.clients(host) as client_of:
+                for call in operation_calls(host, self.plugin):
+                    for body in call.operation.examples.values():
+                        client_of(call.site).request(call.method, call.url, headers=call.headers, json=body)
+            before = self._read_statuses(host)
             sys.path.remove(earlier)
             report = host.host.reload()
             if not report.ok:
                 reasons = [*report.problems, *(reason for _, reason in (*report.failed, *report.blocked))]
                 return f"the reload fails: {'; '.join(reasons)}"
-            if fault := _regression(before, _read_statuses(host, self.plugin)):
+            if fault := _regression(before, self._read_statuses(host)):
                 return f"after the reload {fault}"
         with running_host([self.plugin], **options) as host:
-            fault = _regression(before, _read_statuses(host, self.plugin))
+            fault = _regression(before, self._read_statuses(host))
             return f"after a restart {fault}" if fault else ""
 
     def _serve_once(self, data_dir: Path) -> None:
         """Run a host and call each operation that reads, since much is opened only then."""
-        with self.serving(data_dir=data_dir) as host, self.clients(host) as client_of:
-            for call in operation_calls(host, self.plugin):
-                if call.method == "GET" and not call.streams_events:
-                    client_of(call.site).get(call.url, headers=call.headers)
+        with self.serving(data_dir=data_dir) as host:
+            self._read_statuses(host)
+
+    def _read_statuses(self, host: RunningHost) -> dict[str, int]:
+        """Return the status of each operation that reads."""
+        with self.clients(host) as client_of:
+            return {
+                call.label: client_of(call.site).get(call.url, headers=call.headers).status_code
+                for call in operation_calls(host, self.plugin)
+                if call.method == "GET" and not call.streams_events
+            }
 
 
 def _ends_completely(answer: httpx.Response) -> bool:
@@ -176,20 +184,6 @@ def _open_files() -> set[tuple[str, str]]:
         with suppress(OSError):  # such as the one of the folder itself
             found.add((each.name, str(each.readlink())))
     return found
-
-
-def _status(host: RunningHost, call: OperationCall, **sent: Any) -> int:
-    with host.client(call.site) as client:
-        return client.request(call.method, call.url, headers=call.headers, **sent).status_code
-
-
-def _read_statuses(host: RunningHost, plugin: str) -> dict[str, int]:
-    """Return the status of each operation that reads."""
-    return {
-        call.label: _status(host, call)
-        for call in operation_calls(host, plugin)
-        if call.method == "GET" and not call.streams_events
-    }
 
 
 def _regression(before: Mapping[str, int], now: Mapping[str, int]) -> str:

@@ -147,22 +147,14 @@ def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
             method=method,
             operation=operation,
             methods=frozenset(route.operations),
-            body_limit=_body_limit(host, plugin, group, operation),
+            body_limit=mounted.routes[group.prefix + route.path].operations[method].body_limit,
         )
-        for site, view in host.host.view.sites.items()
-        for owner, group in view.groups
+        for site, app in host.host.generation.sites.items()
+        for (owner, group), mounted in zip(app.view.groups, app.groups, strict=True)
         if owner == plugin
         for route in group.routes
         for method, operation in route.operations.items()
     ]
-
-
-def _body_limit(host: RunningHost, plugin: str, group: RouteGroup, operation: Operation) -> int:
-    """Return the largest body in bytes that an operation reads; the settings of the plugin's table limit all."""
-    settings = host.host.settings
-    at_most = settings.mount_settings(plugin).body_limit
-    declared = operation.body_limit or at_most or group.body_limit or settings.host.body_limit
-    return min(declared, at_most or declared)
 
 
 def _path_of(template: str, operation: Operation) -> str:

@@ -19,6 +19,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_VIOLATIONS: Final = 1000
 """Maximum violations in a response, so that it can't dwarf its request."""
 
+_MAX_ERRORS: Final = 10 * MAX_VIOLATIONS  # a field may have several; a small body can have half a million
+
 Location = tuple[int | str, ...]
 
 
@@ -43,23 +45,22 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
     except ValidationError as error:
         strict = error.errors(include_url=False)
     missing = [error["loc"] for error in strict if error["type"] == "missing"]
-    if missing:
-        raise Invalid(_violations_with_missing(model, value, missing))
+    if missing and (filled := _with_nulls(value, missing)) != value:
+        del strict  # its errors hold much memory
+        raise Invalid(_violations_with_missing(model, filled, missing[:_MAX_ERRORS]))
     try:
         result = model.model_validate(value)
     except ValidationError as error:
-        raise Invalid(_violations(value, strict, error.errors(include_url=False))) from None
+        lax = error.errors(include_url=False)[:_MAX_ERRORS]
+        raise Invalid(_violations(value, strict[:_MAX_ERRORS], lax)) from None
     violations = _violations(value, strict, ())
     if violations:
         raise Invalid(violations)
     return result
 
 
-def _violations_with_missing(model: type[BaseModel], value: Any, missing: Iterable[Location]) -> list[Violation]:
-    """Return the violations of a value that lacks members: a missing one gets the text for null."""
-    filled = value
-    for location in missing:
-        filled = _with_null(filled, location)
+def _violations_with_missing(model: type[BaseModel], filled: Any, missing: Iterable[Location]) -> list[Violation]:
+    """Return the violations of a value that lacked members: a missing one gets the text for null."""
     found: list[Violation] = []
     try:
         validate(model, filled)
@@ -67,19 +68,27 @@ def _violations_with_missing(model: type[BaseModel], value: Any, missing: Iterab
         found = list(invalid.violations)
     named = {violation.field for violation in found}
     names = dict.fromkeys(_name(filled, location) for location in missing)
-    return found + [Violation(name, "must be present") for name in names if name not in named]
+    found += [Violation(name, "must be present") for name in names if name not in named]
+    return found[:MAX_VIOLATIONS]
 
 
-def _with_null(value: Any, location: Location) -> Any:
-    """Return a copy of a value with null for a missing member."""
-    part, rest = location[0], location[1:]
-    if not rest:
-        return {**value, part: None} if isinstance(value, Mapping) and part not in value else value
-    if _has(value, part):
-        copy = value.copy()
-        copy[part] = _with_null(value[part], rest)
-        return copy
-    return _with_null(value, rest)
+def _with_nulls(value: Any, missing: Iterable[Location]) -> Any:
+    """Return a copy of a value with null for its missing members."""
+    filled = _copy(value)
+    for *path, name in missing:
+        owner = filled
+        for part in path:
+            if _has(owner, part):
+                owner = owner[part]
+        if isinstance(owner, dict):
+            owner.setdefault(name, None)
+    return filled
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _copy(member) for name, member in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
 
 
 def _violations(value: Any, strict: Iterable[ErrorDetails], lax: Iterable[ErrorDetails]) -> list[Violation]:
