@@ -236,6 +236,8 @@ def test_only_named_parameters_are_passed(client: httpx.Client) -> None:
         ("code=ab%0A", "code", "must match ^[a-z]+$"),
         ("row=I", "row", "must be a row of {A} to {H}"),
         ("code=ab%00", "code", "must not contain NUL"),
+        ("code=ab%FF", "code", "must be UTF-8"),
+        ("code=ab%EF%BF%BD", "code", "must match ^[a-z]+$"),
         ("gift=yes", "gift", "must be true or false"),
         ("day=2027-02-29", "day", "must be a date, such as 2026-11-22"),
         ("day=20270228", "day", "must be a date, such as 2026-11-22"),

@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
 from uuid import UUID
 
 from pydantic_core import PydanticCustomError
@@ -100,6 +101,8 @@ class ParameterReader:
         else:
             found = req.params.get(name) if place == "query" else req.env.get(self._key)
         texts: Sequence[str] = found if isinstance(found, list) else () if found is None else (found,)
+        if place == "query" and any("\ufffd" in text for text in texts):
+            _require_utf8(req.query_string)
         if self._is_array and place != "query":
             texts = [each.strip() for text in texts for each in text.split(",")]
         if self.declared.allow_empty:
@@ -117,6 +120,14 @@ class ParameterReader:
             return self._convert(text_of(value))
         except PydanticCustomError as error:
             raise ValueError(f"{value!r}, which its schema names, {error.message()}") from None
+
+
+def _require_utf8(query: str) -> None:
+    """Refuse bytes that Falcon decodes as U+FFFD, and which would otherwise match a value that contains it."""
+    try:
+        unquote_to_bytes(query).decode()
+    except UnicodeDecodeError:
+        raise refusal("must be UTF-8") from None
 
 
 def _item_converter(schema: Schema) -> Convert:
