@@ -225,6 +225,12 @@ def test_violations_are_limited_in_number(line: object) -> None:
     assert len(violations(Order, {"lines": [line] * 5000})) == 1000
 
 
+@pytest.mark.parametrize("line", [5, {}])
+def test_more_errors_than_anybody_reads_are_not_named(line: object) -> None:
+    """To describe each would take a thousand times the memory of the body."""
+    assert violations(Order, {"lines": [line] * 10_001}) == [("", "has more than 10000 errors")]
+
+
 @pytest.mark.parametrize(
     ("value", "named"), [({}, "names.first"), ({"names": {}}, "names.first"), ({"names": 5}, "names")]
 )

@@ -19,7 +19,8 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 MAX_VIOLATIONS: Final = 1000
 """Maximum violations in a response, so that it can't dwarf its request."""
 
-_MAX_ERRORS: Final = 10 * MAX_VIOLATIONS  # a field may have several; a small body can have half a million
+_MAX_ERRORS: Final = 10 * MAX_VIOLATIONS
+"""Errors that are named. A body of 1 MiB can have half a million, each of which pydantic describes in 2 KiB."""
 
 Location = tuple[int | str, ...]
 
@@ -43,20 +44,28 @@ def validate(model: type[ModelT], value: Any) -> ModelT:
         validated: ModelT = model.__pydantic_validator__.validate_python(value, strict=True)
         return validated
     except ValidationError as error:
+        if error.error_count() > _MAX_ERRORS:
+            _refuse_as_a_whole(model, value)
         strict = error.errors(include_url=False)
     missing = [error["loc"] for error in strict if error["type"] == "missing"]
     if missing and (filled := _with_nulls(value, missing)) != value:
-        del strict  # its errors hold much memory
-        raise Invalid(_violations_with_missing(model, filled, missing[:_MAX_ERRORS]))
+        raise Invalid(_violations_with_missing(model, filled, missing))
     try:
         result = model.model_validate(value)
     except ValidationError as error:
-        lax = error.errors(include_url=False)[:_MAX_ERRORS]
-        raise Invalid(_violations(value, strict[:_MAX_ERRORS], lax)) from None
+        raise Invalid(_violations(value, strict, error.errors(include_url=False))) from None
     violations = _violations(value, strict, ())
     if violations:
         raise Invalid(violations)
     return result
+
+
+def _refuse_as_a_whole(model: type[BaseModel], value: Any) -> None:
+    """Refuse a value without naming its errors, unless all of them are only strict mode's."""
+    try:
+        model.model_validate(value)
+    except ValidationError:
+        raise Invalid([Violation("", f"has more than {_MAX_ERRORS} errors")]) from None
 
 
 def _violations_with_missing(model: type[BaseModel], filled: Any, missing: Iterable[Location]) -> list[Violation]:
