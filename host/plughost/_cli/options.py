@@ -1,4 +1,4 @@
-"""Helpers that commands share: options, settings, output, and errors as messages and exit codes."""
+"""Helpers that commands share: options, settings and output."""
 
 from __future__ import annotations
 
@@ -245,15 +245,6 @@ class _TrimmedStream:
 
     def write(self, text: str) -> int:
         return self._stream.write(_trailing_spaces.sub(r"\1", text))
-
-
-@contextmanager
-def as_click_error(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of these kinds into their message and exit code 1."""
-    try:
-        yield
-    except kinds as error:
-        raise click.ClickException(str(error)) from error
 
 
 @contextmanager
