@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_disallowed
+from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment
 
 _MODULE_PREFIX: Final = "plughost_single_file_"
 
@@ -155,8 +155,7 @@ class Discovery:
         """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
         self._pth_files.unload_removed()
         files = sorted(self._folder.glob("[!_]*.py")) if self._folder is not None else ()
-        environment = Environment([*self._distributions(), *map(_SingleFile, files)])
-        environment.plugins = mark_disallowed(environment.plugins, allowed)
+        environment = Environment([*self._distributions(), *map(_SingleFile, files)], allowed=allowed)
         usable = [each for each in environment.plugins if not each.problem]
         self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
         return environment
