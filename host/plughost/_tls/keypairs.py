@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
     pkcs12,
 )
@@ -227,8 +226,8 @@ def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
 
 def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
     """Return the pair if key and certificate match and the engines support the key."""
-    public = _public_bytes(pair.key.public_key())
-    matches = [_public_bytes(one.public_key()) == public for one in pair.chain]
+    public = pair.key.public_key()
+    matches = [one.public_key() == public for one in pair.chain]
     if not any(matches):
         raise CertificateError(
             f"{key}: is not the private key of the certificate in {certificate}; set the two that were made together"
@@ -243,7 +242,7 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
             f"{certificate}: a certificate of X.509 version 1, or for RSASSA-PSS alone, cannot serve TLS here; "
             "have one issued with a subjectAltName, for EC or RSA"
         )
-    kind = key_type(pair.key.public_key())
+    kind = key_type(public)
     if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):
         return pair
     # Other keys make the engine panic, or clients refuse them.
@@ -251,10 +250,6 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
         f"{key}: a key of kind {kind} cannot serve TLS here; "
         f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
     )
-
-
-def _public_bytes(key: PublicKeyTypes) -> bytes:
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _order_chain(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
