@@ -17,8 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment
 
-_MODULE_PREFIX: Final = "plughost_single_file_"
-
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
 
@@ -49,7 +47,7 @@ class _SingleFile(MemoryDistribution):
         self._file = file
         self._name = file.name.encode(errors="backslashreplace").decode()  # it may not be valid UTF-8
         stem = self._name.removesuffix(".py")
-        self._module = re.sub(r"\W", "_", f"{_MODULE_PREFIX}{stem}")
+        self._module = re.sub(r"\W", "_", f"plughost_single_file_{stem}")
         text = f"Metadata-Version: 2.1\nName: {self._name}\nVersion: 0\n"
         super().__init__(text, stem.replace("_", "-"), self._module, self._load, file)
 

@@ -83,17 +83,6 @@ def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> It
                 )
 
 
-def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
-    """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
-    found = tuple(plugins)
-    requires = {plugin.name: plugin.requires for plugin in reversed(found)}  # of two with one name, the first serves
-    try:
-        names = sort_graph(requires)
-    except CycleError:  # distributions may require each other; then by name
-        return found
-    return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
-
-
 def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
     """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
     sorter = TopologicalSorter(graph)
@@ -160,8 +149,13 @@ class Environment:
         A plugin depends on another when its distribution requires the other's, directly or through a library.
         """
         owners = self.owners
-        found = sorted((name, key) for key in self.installed for name in self.plugins_of(key))
-        return sort_plugins(self._plugin(name, key, owners[name]) for name, key in found)
+        by_name = sorted((name, key) for key in self.installed for name in self.plugins_of(key))
+        found = tuple(self._plugin(name, key, owners[name]) for name, key in by_name)
+        try:  # of two plugins with one name, the first serves
+            names = sort_graph({plugin.name: plugin.requires for plugin in reversed(found)})
+        except CycleError:  # distributions may require each other; then by name
+            return found
+        return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
 
     @property
     def owners(self) -> dict[str, str]:
