@@ -48,7 +48,6 @@ WORDS: Final = {
     "<reason>": "why the body is no JSON that can be read, and at which byte",
     "<unmet>": "a requirement of its distribution that is not installed, or in another version",
     "<where>: <error>": "a declaration that can't be used, and why",
-    "<where>: <name> of <resource>: <problem>": "a responder that can't be used, and why",
     "<where>: <problem>": "a declaration that can't be used, and why",
 }
 """Descriptions of texts that consist only of variable parts."""
