@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -53,8 +53,7 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 def check(declared: Any) -> None:
     """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
-    type_error = next(_type_problems(declared), None)
-    _require(type_error is None, f"{where}: {type_error}")
+    _check_types(declared, where)
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
@@ -303,8 +302,8 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
         )
 
 
-def _type_problems(declared: Any) -> Iterator[str]:
-    """Yield which values in a declaration are not of the type of their field.
+def _check_types(declared: Any, where: str) -> None:
+    """Refuse a declaration with a value that is not of the type of its field.
 
     A status or a folder given as text would fail inside the host, for all plugins at once.
     """
@@ -312,14 +311,13 @@ def _type_problems(declared: Any) -> Iterator[str]:
     for each in fields(declared):
         value = getattr(declared, each.name)
         if not _has_type(value, hints.get(each.name, Any)):
-            yield f"{each.name} must be {each.type}, not {reprlib.repr(value)}"
-            continue
+            raise PluginError(f"{where}: {each.name} must be {each.type}, not {reprlib.repr(value)}")
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
         if isinstance(value, tuple | list):
             items = ((_label(item), item) for item in value if isinstance(item, _NESTED))
         for label, item in items:
             if isinstance(item, _NESTED):
-                yield from (f"{label}: {problem}" for problem in _type_problems(item))
+                _check_types(item, f"{where}: {label}")
 
 
 @cache
