@@ -36,7 +36,6 @@ RENEW_BEFORE: Final = timedelta(days=30)
 
 _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
-_PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
 _PEM_BLOCK: Final = re.compile(rb"^-----BEGIN ([A-Z0-9 ]+)-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \1-----$", re.MULTILINE)
 _RSA_BITS: Final = 2048
 _SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
@@ -146,23 +145,18 @@ def locked_tls_folder(folder: Path) -> Iterator[None]:
 
 def usable_in_place(certificate: Path, key: Path) -> bool:
     """Return whether an engine can read the PEM files as they are: only certificates, and one PKCS#8 key."""
-    certificates, keys = _read(certificate), _read(key)
-    return (
-        certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
-        and keys.count(_PEM) == 1
-        and _PEM_PKCS8 in keys
-        and is_plain_pem(certificates)
-        and is_plain_pem(keys)
-    )
+    return set(pem_labels(_read(certificate))) == {b"CERTIFICATE"} and pem_labels(_read(key)) == [b"PRIVATE KEY"]
 
 
-def is_plain_pem(content: bytes) -> bool:
-    """Return whether granian finds each PEM block: on lines of its own, without a byte order mark before the first.
+def pem_labels(content: bytes) -> list[bytes]:
+    """Return the label of each PEM block, such as `CERTIFICATE`. Empty if granian does not find all.
 
-    Others read more, and granian ends the process if it misses a certificate or a key.
+    Blocks must be on lines of their own, without a byte order mark before the first. Others read more, and granian ends
+    the process if it misses a certificate or a key.
     """
     content = content.replace(b"\r\n", b"\n")
-    return len(_PEM_BLOCK.findall(content)) == content.count(_PEM)
+    labels = _PEM_BLOCK.findall(content)
+    return labels if len(labels) == content.count(_PEM) else []
 
 
 def is_exposed(key: Path) -> bool:
