@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from plughost._cli.cert import cert
+from plughost._cli import main
 from plughost._tls.keypairs import PreparedTLS
 from plughost._tls.self_signed import ensure_self_signed
 
@@ -22,7 +22,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 def run(data_dir: Path, *arguments: str, **variables: str) -> Result:
     """Run `plughost cert` with the settings of the environment given."""
-    return CliRunner(env={"PLUGHOST_DATA_DIR": str(data_dir), **variables}).invoke(cert, arguments)
+    return CliRunner(env={"PLUGHOST_DATA_DIR": str(data_dir), **variables}).invoke(main, ["cert", *arguments])
 
 
 def test_create_shows_place_and_names(data_dir: Path) -> None:

@@ -36,7 +36,6 @@ COMMANDS: Final = {
 
 WORDS: Final = {
     "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
-    "<where>: <type error>": "a value of a declaration that is of another type, and what it is to be",
     "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
     "<error><ending>": "an import or a hook that did not return in time",
@@ -48,7 +47,6 @@ WORDS: Final = {
     "<reason>": "why the body is no JSON that can be read, and at which byte",
     "<unmet>": "a requirement of its distribution that is not installed, or in another version",
     "<where>: <error>": "a declaration that can't be used, and why",
-    "<where>: <name> of <resource>: <problem>": "a responder that can't be used, and why",
     "<where>: <problem>": "a declaration that can't be used, and why",
 }
 """Descriptions of texts that consist only of variable parts."""

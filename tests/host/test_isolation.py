@@ -254,6 +254,23 @@ def test_a_forgotten_return_is_reported(hook: str) -> None:
         assert reason(host, "bad").startswith(expected)
 
 
+class Wrapping:
+    """A plugin whose wrapper has no `yield`."""
+
+    @hookimpl(wrapper=True)
+    def register_checks(self, context: Any) -> list[Check]:
+        """Return nothing."""
+        return []
+
+
+class Optional:
+    """A plugin with a hook of a later plughost."""
+
+    @hookimpl(optionalhook=True)
+    def register_later(self) -> None:
+        """Do nothing."""
+
+
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
@@ -269,6 +286,7 @@ def test_a_forgotten_return_is_reported(hook: str) -> None:
             Plugin(register_routes=lambda context, app: []),
             "takes (context, app). Write it as register_routes(context): arguments are given by name.",
         ),
+        (Wrapping(), "Declared as wrapper=True or hookwrapper=True but function is not a generator function. Compare"),
         (object(), "implements no hook"),
         (7, "implements no hook"),
     ],
@@ -278,6 +296,12 @@ def test_a_plugin_without_valid_hooks_is_reported(plugin: object, message: str) 
     with running_host(distributions=with_good_plugin(plugin)) as host, host.client() as client:
         assert client.get("/good").status_code == 200
         assert message in reason(host, "bad")
+
+
+def test_an_optional_hook_may_be_unknown() -> None:
+    """A plugin can have hooks of a later version, if it marks them as optional."""
+    with running_host(distributions=with_good_plugin(Optional())) as host:
+        assert reason(host, "bad") == "active: None"
 
 
 @dataclass

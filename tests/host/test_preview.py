@@ -69,6 +69,6 @@ def test_a_plugins_only_command_has_the_plugins_name(
     monkeypatch.chdir(tmp_path)
     Path("other.toml").write_text("")
     installed = [plugin_distribution("tool", Plugin(register_commands=lambda: commands))]
-    monkeypatch.setattr(plugin_commands, "Environment", lambda: Environment(installed))
+    monkeypatch.setattr(plugin_commands, "Environment", lambda **options: Environment(installed, **options))
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stdout) == (0, output)

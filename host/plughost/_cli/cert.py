@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import click
 from rich.text import Text
 
-from plughost._api.errors import CertificateError, NotRunning
+from plughost._api.errors import NotRunning
 from plughost._cli.options import (
     Group,
-    as_click_error,
     config_option,
     console,
     group_config_option,
@@ -50,7 +49,6 @@ def cert() -> None:
 @config_option
 @click.option("--name", "names", multiple=True, help="Additional host name or IP address; repeatable.")
 @click.option("--force", is_flag=True, help="Replace the certificate even if it needs no renewal.")
-@as_click_error(CertificateError)
 def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
     """Create or renew the development certificate.
 
@@ -74,7 +72,6 @@ def create(settings: Settings, names: tuple[str, ...], force: bool) -> None:
 @cert.command()
 @config_option
 @json_option
-@as_click_error(CertificateError)
 def show(settings: Settings, as_json: bool) -> None:
     """Show the configured certificate: names, validity, key and file.
 
@@ -99,7 +96,6 @@ def show(settings: Settings, as_json: bool) -> None:
 @cert.command()
 @config_option
 @click.argument("file", default="-", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
-@as_click_error(CertificateError)
 def export(settings: Settings, file: Path) -> None:
     """Write the certificate without its key, as PEM, to FILE or standard output.
 

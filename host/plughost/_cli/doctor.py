@@ -264,14 +264,13 @@ def _find_secrets(file: Path, settings: Settings, generation: Generation) -> lis
 
 def _check_backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
     made, now = last_backups(settings.data_dir), datetime.now(UTC)
-    ages = {store: now - made[store] if store in made else None for store in sorted(generation.stores)}
-    late = {store: age for store, age in ages.items() if age is None or age > _MAX_BACKUP_AGE}
+    stores = sorted(generation.stores)
+    ages = {store: now - made[store] for store in stores if store in made}
+    late = [store for store in stores if store not in made or ages[store] > _MAX_BACKUP_AGE]
     if late:
-        found = [
-            f"{store}, {'none' if age is None else format_duration(age.total_seconds()) + ' old'}"
-            for store, age in late.items()
-        ]
+        old = {store: f"{format_duration(age.total_seconds())} old" for store, age in ages.items()}
+        found = "; ".join(f"{store}, {old.get(store, 'none')}" for store in late)
         todo = "Run `plughost stores backup`, unless another tool makes backups."
-        yield Finding("backups", "advice", f"known backups: {'; '.join(found)}", todo)
-    elif ages:
+        yield Finding("backups", "advice", f"known backups: {found}", todo)
+    elif stores:
         yield Finding("backups", "good", f"none older than {format_duration(_MAX_BACKUP_AGE.total_seconds())}")

@@ -11,12 +11,9 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 _EXIT_CODE: Final = 1
 _STDERR: Final = 2
@@ -52,19 +49,14 @@ def _start_timer(seconds: float, report: Callable[[str], None]) -> None:
         finally:
             os._exit(_EXIT_CODE)
 
-    _silence_closed_streams(sys.stdout, sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:  # nobody reads it, and for that, Python's last flush would exit with code 120
+            _silence(stream.fileno())
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
-
-
-def _silence_closed_streams(*streams: TextIO) -> None:
-    """Redirect streams without a reader to the null device: Python's last flush would exit with code 120."""
-    for stream in streams:
-        try:
-            stream.flush()
-        except OSError:
-            _silence(stream.fileno())
 
 
 def drop_unread() -> None:
@@ -88,6 +80,7 @@ def _drop_unread() -> None:
 
 
 def _silence(descriptor: int) -> None:
+    """Redirect a stream to the null device."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, descriptor)
     os.close(null)

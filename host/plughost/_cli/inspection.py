@@ -188,7 +188,13 @@ def _hides_settings(entry: PluginRecord, keys: Collection[str]) -> bool:
 
 
 def _explain(name: str, generation: Generation, as_json: bool) -> None:
-    serves, lines = explain(name, generation.registry, Environment())
+    """Print whether a plugin, or all plugins of a distribution, serve, and why. Exit with code 1 if not."""
+    registry = generation.registry
+    keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
+    entries = [each for each in registry if each.name == name]
+    entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
+    serves = bool(entries) and all(each.state is State.ACTIVE for each in entries)
+    lines = [line for each in entries for line in _describe_entry(each)] or list(_describe_other(name, keys, registry))
     if as_json:
         print_json({"name": name, "serves": serves, "lines": lines})
     else:
@@ -267,20 +273,6 @@ def _default_or_example(value: Value) -> str:
     return " # no default: write a value" if value.example is None else f"{_toml(value.example)}  # an example"
 
 
-def explain(name: str, registry: Registry, environment: Environment) -> tuple[bool, list[str]]:
-    """Return whether a plugin, or all plugins of a distribution, serve, and an explanation in lines."""
-    keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
-    entries = [each for each in registry if each.name == name]
-    entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
-    if entries:
-        serves = all(each.state is State.ACTIVE for each in entries)
-        return serves, [line for each in entries for line in _describe_entry(each)]
-    found = next((environment.installed[key] for key in keys if key in environment.installed), None)
-    if found is None:
-        return False, list(_describe_missing(name, keys, registry, environment))
-    return False, list(_describe_distribution(found))
-
-
 def _describe_entry(entry: PluginRecord) -> Iterator[str]:
     label = entry.installed.label
     if entry.failure is not None:
@@ -312,7 +304,12 @@ def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:
     yield _HOW_TO_DECLARE
 
 
-def _describe_missing(name: str, keys: tuple[str, ...], registry: Registry, environment: Environment) -> Iterator[str]:
+def _describe_other(name: str, keys: Collection[str], registry: Registry) -> Iterator[str]:
+    environment = Environment()
+    found = next((environment.installed[key] for key in keys if key in environment.installed), None)
+    if found is not None:
+        yield from _describe_distribution(found)
+        return
     leftovers = find_distributions(leftover=True)
     left = [each for each in leftovers if each.name and canonicalize_name(each.name) in keys]
     if left:

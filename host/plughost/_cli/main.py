@@ -89,10 +89,10 @@ class Commands(click.Group):
         except click.exceptions.Exit:  # such as that of --help, which needs no imports
             raise
         except Exception as error:
-            from plughost import CommandError, NotRunning  # noqa: PLC0415 - see above
-            from plughost.stores import Busy, MigrationError, SetupError, Unavailable  # noqa: PLC0415 - see above
+            from plughost import CertificateError, CommandError, NotRunning  # noqa: PLC0415 - see above
+            from plughost.stores import Busy, SetupError, Unavailable  # noqa: PLC0415 - see above
 
-            if not isinstance(error, CommandError | NotRunning | Busy | MigrationError | SetupError | Unavailable):
+            if not isinstance(error, CertificateError | CommandError | NotRunning | Busy | SetupError | Unavailable):
                 raise
             self._fail(str(error), 1, error)
 

@@ -1,4 +1,4 @@
-"""Helpers that commands share: options, settings, output, and errors as messages and exit codes."""
+"""Helpers that commands share: options, settings and output."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import stat
 import sys
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -71,9 +71,12 @@ def host_options(command: CommandT) -> CommandT:
 
 
 def config_file_option(
-    read: Callable[[Path | None], object], name: str = "config", *, expose_value: bool = False
+    read: Callable[[Path | None], object], argument: str | None = None
 ) -> Callable[[CommandT], CommandT]:
-    """Return the option `--config`: it calls `read` with the settings file that the command or its group was given."""
+    """Return the option `--config`: it calls `read` with the settings file that the command or its group was given.
+
+    If an argument of the command is named, it is what `read` returned.
+    """
 
     def remember_and_read(ctx: click.Context, _: click.Parameter, config: Path | None) -> object:
         if config is not None:
@@ -82,10 +85,10 @@ def config_file_option(
 
     return click.option(
         "--config",
-        name,
+        argument or "config",
         type=click.Path(path_type=Path, dir_okay=False),
         callback=remember_and_read,
-        expose_value=expose_value,
+        expose_value=argument is not None,
         help="Settings file [default: $PLUGHOST_CONFIG or ./plughost.toml]",
     )
 
@@ -138,9 +141,9 @@ def _find_data_dir(config: Path | None) -> Path:
     return (file.absolute().parent / data_dir.expanduser()).absolute()
 
 
-config_option: Final = config_file_option(load_settings, "settings", expose_value=True)
+config_option: Final = config_file_option(load_settings, "settings")
 """The option `--config`, which passes `settings`."""
-data_dir_option: Final = config_file_option(_load_data_dir, "data_dir", expose_value=True)
+data_dir_option: Final = config_file_option(_load_data_dir, "data_dir")
 """The option `--config`, which passes `data_dir`, even if other settings are invalid."""
 group_config_option: Final = config_file_option(lambda _: None)
 """The option `--config` of a group, for all of its commands."""
@@ -247,20 +250,9 @@ class _TrimmedStream:
         return self._stream.write(_trailing_spaces.sub(r"\1", text))
 
 
-@contextmanager
-def as_click_error(*kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of these kinds into their message and exit code 1."""
-    try:
-        yield
-    except kinds as error:
-        raise click.ClickException(str(error)) from error
-
-
-@contextmanager
-def spinner(what: str) -> Iterator[None]:
+def spinner(what: str) -> AbstractContextManager[object]:
     """Show a spinner on a terminal while the block runs."""
-    with console(stderr=True).status(f"{what} ...") if sys.stderr.isatty() else nullcontext():
-        yield
+    return console(stderr=True).status(f"{what} ...") if sys.stderr.isatty() else nullcontext()
 
 
 def plain_table(*columns: str) -> Table:

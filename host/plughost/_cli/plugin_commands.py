@@ -25,7 +25,7 @@ from plughost._cli.options import (
 from plughost._commands import ALIASES
 from plughost._logging import silent_logger
 from plughost._plugins import registration
-from plughost._plugins.environment import HOST, Environment, mark_disallowed
+from plughost._plugins.environment import HOST, Environment
 from plughost._plugins.registry import PluginRecord, Registry, State
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.building import set_contexts
@@ -99,7 +99,7 @@ def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins. Search only once per run: this is the slowest part of `--help`."""
     key = f"{__name__}.found"
     if key not in ctx.meta:
-        ctx.meta[key] = mark_disallowed(Environment().plugins, settings_or_defaults().host.allowed)
+        ctx.meta[key] = Environment(allowed=settings_or_defaults().host.allowed).plugins
     found: tuple[InstalledPlugin, ...] = ctx.meta[key]
     return found
 
@@ -137,7 +137,7 @@ def _with_config(name: str, command: click.Command) -> click.Command:
 def _set_context(name: str, config: Path | None) -> None:
     """Give a plugin's context to its command, as click's object."""
     settings = load_settings(config)
-    registry, entry = _load_with_required(name, mark_disallowed(Environment().plugins, settings.host.allowed))
+    registry, entry = _load_with_required(name, Environment(allowed=settings.host.allowed).plugins)
     registration.validate_settings(registry, settings)
     host = _CommandHost(settings)
     host.audit = CommandAudit(settings)

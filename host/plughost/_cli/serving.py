@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import threading
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -93,7 +94,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
-    watcher = Watcher(host, reporter.report_reload) if watch else None
+    watching = Watcher(host, reporter.report_reload) if watch else nullcontext()
     _start(host, control, predecessor, reporter)
     sockets.take_ownership()
     for unused in sockets.unused():
@@ -104,15 +105,12 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     gc.collect()
     gc.freeze()  # collecting objects that live as long as the host would slow small requests by 2 %
     reporter.report_start(host)
-    if watcher is not None:
-        watcher.start()
-    if predecessor.exists:
-        predecessor.report(pid=os.getpid())
-    else:
-        notify("READY=1")
-    host.wait()
-    if watcher is not None:
-        watcher.stop()
+    with watching:
+        if predecessor.exists:
+            predecessor.report(pid=os.getpid())
+        else:
+            notify("READY=1")
+        host.wait()
     _stop(host, control, restart, reporter)
 
 

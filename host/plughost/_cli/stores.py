@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,6 @@ from plughost._cli.completing import plugin_names, store_names
 from plughost._cli.options import (
     EXIT_PROBLEMS,
     Group,
-    as_click_error,
     config_file,
     config_option,
     console,
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 _UNWRAPPED_WIDTH: Final = 4096
 _NOT_CREATED: Final = "not created yet"
+
+
+@contextmanager
+def _with_short_errors() -> Iterator[None]:
+    """Show any error of a store without a traceback: even an unknown one is the database's, and says what it is."""
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @click.group("stores", cls=Group, invoke_without_command=True)
@@ -74,7 +83,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
 @click.argument("store", shell_complete=store_names)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @config_option
-@as_click_error(StoreError)
+@_with_short_errors()
 def backup_command(settings: Settings, store: str, file: Path) -> None:
     """Back up the store STORE to FILE.
 
@@ -125,7 +134,7 @@ def _check_store(store: OpenStore[Any]) -> tuple[bool, str]:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
-@as_click_error(StoreError)
+@_with_short_errors()
 def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> None:
     """Replace all data of the store STORE with the backup FILE.
 
@@ -145,7 +154,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 @click.argument("plugin", shell_complete=plugin_names)
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
-@as_click_error(StoreError)
+@_with_short_errors()
 def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """Drop all data of PLUGIN from its stores, permanently.
 

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import CommandError, NotRunning
+from plughost._api.errors import NotRunning
 from plughost._cli.completing import plugin_names
-from plughost._cli.options import (
-    EXIT_PROBLEMS,
-    CommandT,
-    as_click_error,
-    config_option,
-    console,
-    json_option,
-    print_json,
-    say,
-)
+from plughost._cli.options import EXIT_PROBLEMS, CommandT, config_option, console, json_option, print_json, say
 from plughost._plugins.environment import Environment
 from plughost._runtime.audit import CommandAudit
 from plughost._runtime.control import reload_running
@@ -36,7 +27,6 @@ if TYPE_CHECKING:
 
 def _switch_options(command: CommandT) -> CommandT:
     for option in (
-        as_click_error(CommandError),
         config_option,
         json_option,
         click.option("--keep", is_flag=True, help="Keep the change even if the running host refuses it."),

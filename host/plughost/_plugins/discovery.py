@@ -15,9 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment, mark_disallowed
-
-_MODULE_PREFIX: Final = "plughost_single_file_"
+from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment
 
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
@@ -49,7 +47,7 @@ class _SingleFile(MemoryDistribution):
         self._file = file
         self._name = file.name.encode(errors="backslashreplace").decode()  # it may not be valid UTF-8
         stem = self._name.removesuffix(".py")
-        self._module = re.sub(r"\W", "_", f"{_MODULE_PREFIX}{stem}")
+        self._module = re.sub(r"\W", "_", f"plughost_single_file_{stem}")
         text = f"Metadata-Version: 2.1\nName: {self._name}\nVersion: 0\n"
         super().__init__(text, stem.replace("_", "-"), self._module, self._load, file)
 
@@ -155,8 +153,7 @@ class Discovery:
         """Return what is installed now. Plugins that are not allowed have a problem, so they are never imported."""
         self._pth_files.unload_removed()
         files = sorted(self._folder.glob("[!_]*.py")) if self._folder is not None else ()
-        environment = Environment([*self._distributions(), *map(_SingleFile, files)])
-        environment.plugins = mark_disallowed(environment.plugins, allowed)
+        environment = Environment([*self._distributions(), *map(_SingleFile, files)], allowed=allowed)
         usable = [each for each in environment.plugins if not each.problem]
         self._pth_files.load_new(environment, {key for each in usable for key in each.closure})
         return environment

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import metadata
@@ -83,17 +83,6 @@ def misplaced_entry_points(distributions: Iterable[metadata.Distribution]) -> It
                 )
 
 
-def sort_plugins(plugins: Iterable[InstalledPlugin]) -> tuple[InstalledPlugin, ...]:
-    """Sort plugins, already sorted by name, so that each comes after those that it depends on."""
-    found = tuple(plugins)
-    requires = {plugin.name: plugin.requires for plugin in reversed(found)}  # of two with one name, the first serves
-    try:
-        names = sort_graph(requires)
-    except CycleError:  # distributions may require each other; then by name
-        return found
-    return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
-
-
 def sort_graph(graph: Mapping[str, Collection[str]]) -> list[str]:
     """Return the names of a graph, each after those that it maps to, and otherwise by name. May raise `CycleError`."""
     sorter = TopologicalSorter(graph)
@@ -114,8 +103,12 @@ class Environment:
         warnings: A sentence for each distribution that is damaged, or not a plugin by a probable mistake.
     """
 
-    def __init__(self, distributions: Iterable[metadata.Distribution] | None = None) -> None:
+    def __init__(
+        self, distributions: Iterable[metadata.Distribution] | None = None, *, allowed: Collection[str] | None = None
+    ) -> None:
+        """Take the distributions, by default all on `sys.path`, and the setting that says which may bring plugins."""
         refresh_caches()
+        self._allowed = allowed
         self.installed: dict[str, InstalledDistribution] = {}
         damage_warnings = []
         for distribution in find_distributions(distributions):
@@ -156,8 +149,13 @@ class Environment:
         A plugin depends on another when its distribution requires the other's, directly or through a library.
         """
         owners = self.owners
-        found = sorted((name, key) for key in self.installed for name in self.plugins_of(key))
-        return sort_plugins(self._plugin(name, key, owners[name]) for name, key in found)
+        by_name = sorted((name, key) for key in self.installed for name in self.plugins_of(key))
+        found = tuple(self._plugin(name, key, owners[name]) for name, key in by_name)
+        try:  # of two plugins with one name, the first serves
+            names = sort_graph({plugin.name: plugin.requires for plugin in reversed(found)})
+        except CycleError:  # distributions may require each other; then by name
+            return found
+        return tuple(sorted(found, key=lambda plugin: names.index(plugin.name)))
 
     @property
     def owners(self) -> dict[str, str]:
@@ -232,9 +230,11 @@ class Environment:
             problem = f"the distribution {owner} already brings a plugin of this name: uninstall one of the two"
         elif problem is None and len(points) > 1:
             problem = f"its distribution names two objects for it, {points[0].value} and {points[1].value}"
+        elif problem is None:
+            problem = why_not_allowed(self._allowed, self.name(key), distribution.version)
         return InstalledPlugin(
             name=name,
-            distribution=distribution.metadata["Name"],
+            distribution=self.name(key),
             version=distribution.version,
             entry_point=points[0],
             requires=tuple(sorted({name for each in closure - {key} for name in self.plugins_of(each)} - {name})),
@@ -292,14 +292,6 @@ def why_not_allowed(allowed: Collection[str] | None, distribution: str, version:
     if any(is_satisfied(each, version) for each in matching):
         return None
     return f"{distribution} {version} is not allowed: the setting allowed has {', '.join(map(str, matching))}"
-
-
-def mark_disallowed(plugins: Iterable[InstalledPlugin], allowed: Collection[str] | None) -> tuple[InstalledPlugin, ...]:
-    """Return the plugins. Those that are not allowed get a problem, so that they are never imported."""
-    return tuple(
-        each if each.problem else replace(each, problem=why_not_allowed(allowed, each.distribution, each.version))
-        for each in plugins
-    )
 
 
 def is_satisfied(requirement: Requirement, version: str) -> bool:

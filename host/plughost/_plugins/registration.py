@@ -252,12 +252,11 @@ def require_items(kind: type[T], declared: object) -> tuple[T, ...]:
     """Return the items that a hook returned. Refuse what is not iterable, and an item of another type."""
     if not isinstance(declared, Iterable):
         raise PluginError(f"it returned {reprlib.repr(declared)}", f"Return a list of {kind.__name__}.")
-    items = []
-    for item in declared:
+    items = tuple(declared)
+    for item in items:
         if not isinstance(item, kind):
             raise PluginError(f"it returned a {type(item).__name__}", f"Return a list of {kind.__name__}.")
-        items.append(item)
-    return tuple(items)
+    return items
 
 
 def _call_hook(registry: Registry, hook: str, process: Callable[[PluginRecord], None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from importlib.util import resolve_name
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -122,8 +124,6 @@ def _imported_names(tree: ast.AST, module: ModuleType) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            package = (module.__package__ or "").split(".")
-            parents = package[: len(package) - node.level + 1] if node.level else []
-            base = ".".join([*parents, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            with suppress(ImportError):  # it can't work, such as a relative import outside of a package
+                base = resolve_name("." * node.level + (node.module or ""), module.__package__)
+                yield from (base, *(f"{base}.{alias.name}" for alias in node.names))

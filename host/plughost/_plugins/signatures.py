@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter as Argument
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from plughost._api.errors import PluginError
@@ -14,7 +13,7 @@ from plughost._apps.mounting import BEARER
 from plughost._apps.parameters import ParameterReader
 
 if TYPE_CHECKING:
-    from plughost._api.declarations import Operation, Route
+    from plughost._api.declarations import Route
 
 _field: Final = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _NAMED: Final = (Argument.POSITIONAL_OR_KEYWORD, Argument.KEYWORD_ONLY)
@@ -59,8 +58,8 @@ def require_sync(function: object, where: str) -> None:
         )
 
 
-def responder_problem(route: Route, method: str, responder: Callable[..., object]) -> str | None:
-    """Return why an operation can't be served as declared, and what to do, or None."""
+def require_responder(route: Route, method: str, responder: Callable[..., object], where: str) -> None:
+    """Refuse an operation that can't be served as declared."""
     fields = _field.findall(route.path)
     operation = route.operations.get(method)
     readers: list[ParameterReader] = []
@@ -68,31 +67,30 @@ def responder_problem(route: Route, method: str, responder: Callable[..., object
         try:
             readers.append(ParameterReader(declared))
         except (ValueError, TypeError, AttributeError) as error:
-            return f"the parameter {declared.name!r} can't be enforced: {error}"
-    problems = chain(_parameter_problems(operation, readers, fields), _signature_problems(responder, readers, fields))
-    return next(problems, None)
+            raise PluginError(f"{where}: the parameter {declared.name!r} can't be enforced: {error}") from None
+    _check_parameters(readers, fields, where)
+    if operation is not None and operation.roles and BEARER not in operation.security:
+        raise PluginError(f"{where}: it declares roles, which only the security {BEARER!r} has: declare that, too")
+    _check_signature(responder, readers, fields, where)
 
 
-def _parameter_problems(
-    operation: Operation | None, readers: list[ParameterReader], fields: list[str]
-) -> Iterator[str]:
-    """Yield problems of an operation's parameters and roles."""
+def _check_parameters(readers: list[ParameterReader], fields: list[str], where: str) -> None:
     used_arguments: set[str] = set()
     for reader in readers:
-        declared = reader.declared
-        if declared.place == "path" and declared.name not in fields:
-            yield f"it declares the path parameter {declared.name!r}, which the path lacks: rename or remove it"
-        if reader.argument in used_arguments or (declared.place != "path" and reader.argument in fields):
-            yield f"two of its parameters would be the argument {reader.argument!r}: rename one"
-        used_arguments.add(reader.argument)
-    if operation is not None and operation.roles and BEARER not in operation.security:
-        yield f"it declares roles, which only the security {BEARER!r} has: declare that, too"
+        name, argument, is_in_path = reader.declared.name, reader.argument, reader.declared.place == "path"
+        if is_in_path and name not in fields:
+            raise PluginError(
+                f"{where}: it declares the path parameter {name!r}, which the path lacks: rename or remove it"
+            )
+        if argument in used_arguments or (not is_in_path and argument in fields):
+            raise PluginError(f"{where}: two of its parameters would be the argument {argument!r}: rename one")
+        used_arguments.add(argument)
 
 
-def _signature_problems(
-    responder: Callable[..., object], readers: list[ParameterReader], fields: list[str]
-) -> Iterator[str]:
-    """Yield differences between a responder's signature and the arguments of its call.
+def _check_signature(
+    responder: Callable[..., object], readers: list[ParameterReader], fields: list[str], where: str
+) -> None:
+    """Refuse a responder whose signature differs from the arguments of its call.
 
     A decorator, such as a Falcon hook, may add further arguments.
     """
@@ -104,17 +102,18 @@ def _signature_problems(
     kinds = {each.kind for each in arguments}
     positional = [each for each in arguments if each.kind in (Argument.POSITIONAL_ONLY, Argument.POSITIONAL_OR_KEYWORD)]
     if len(positional) < 2 and Argument.VAR_POSITIONAL not in kinds:
-        yield "it is called with a request and a response: write (self, req, resp)"
+        raise PluginError(f"{where}: it is called with a request and a response: write (self, req, resp)")
     extra_arguments = [each for each in arguments if each.kind in _NAMED and each not in positional[:2]]
     names = {each.name for each in extra_arguments}
-    if Argument.VAR_KEYWORD not in kinds:
-        for name in fields:
-            if name not in names:
-                yield f"it lacks the argument {name!r}, a field of the path: write (self, req, resp, {name})"
+    for name in fields if Argument.VAR_KEYWORD not in kinds else ():
+        if name not in names:
+            raise PluginError(
+                f"{where}: it lacks the argument {name!r}, a field of the path: write (self, req, resp, {name})"
+            )
     provided = {*fields, *(reader.argument for reader in readers)}
     for each in extra_arguments if not is_decorated else ():
         if each.name not in provided and each.default is Argument.empty:
-            yield (
-                f"its argument {each.name!r} is neither a field of the path nor a declared parameter:"
+            raise PluginError(
+                f"{where}: its argument {each.name!r} is neither a field of the path nor a declared parameter:"
                 " declare it, give it a default, or remove it"
             )

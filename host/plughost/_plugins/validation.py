@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from datetime import UTC, datetime
@@ -35,7 +35,7 @@ from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.signatures import require_function, require_sync, responder_problem
+from plughost._plugins.signatures import require_function, require_responder, require_sync
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
@@ -53,8 +53,7 @@ _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 def check(declared: Any) -> None:
     """Refuse a declaration that can't be mounted. The message names it."""
     where = _label(declared)
-    type_error = next(_type_problems(declared), None)
-    _require(type_error is None, f"{where}: {type_error}")
+    _check_types(declared, where)
     if not isinstance(declared, RouteGroup):
         _require(_word(declared.name), f"{where}: a name is made of letters, digits, dots, hyphens and underscores")
     _check(declared, where)
@@ -209,8 +208,7 @@ def _check_route(route: Route, where: str) -> None:
     for method, responder in methods.items():
         name = getattr(responder, "__name__", f"on_{method.lower()}")
         require_sync(responder, f"{where}: {name} of {resource}")
-        problem = responder_problem(route, method, responder)
-        _require(problem is None, f"{where}: {name} of {resource}: {problem}")
+        require_responder(route, method, responder, f"{where}: {name} of {resource}")
     for method, operation in route.operations.items():
         _check_operation(operation, f"{where}: {method}")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
@@ -304,8 +302,8 @@ def require_idempotency_store(declared: object, plugin: str, stores: Collection[
         )
 
 
-def _type_problems(declared: Any) -> Iterator[str]:
-    """Yield which values in a declaration are not of the type of their field.
+def _check_types(declared: Any, where: str) -> None:
+    """Refuse a declaration with a value that is not of the type of its field.
 
     A status or a folder given as text would fail inside the host, for all plugins at once.
     """
@@ -313,14 +311,13 @@ def _type_problems(declared: Any) -> Iterator[str]:
     for each in fields(declared):
         value = getattr(declared, each.name)
         if not _has_type(value, hints.get(each.name, Any)):
-            yield f"{each.name} must be {each.type}, not {reprlib.repr(value)}"
-            continue
+            raise PluginError(f"{where}: {each.name} must be {each.type}, not {reprlib.repr(value)}")
         items: Iterable[tuple[Any, Any]] = value.items() if isinstance(value, Mapping) else ()
         if isinstance(value, tuple | list):
             items = ((_label(item), item) for item in value if isinstance(item, _NESTED))
         for label, item in items:
             if isinstance(item, _NESTED):
-                yield from (f"{label}: {problem}" for problem in _type_problems(item))
+                _check_types(item, f"{where}: {label}")
 
 
 @cache

@@ -248,11 +248,11 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
     path = settings.path(_site_settings(listener.site, settings).client_ca)
     if path is None or listener.scheme == "http":
         return b""
-    from plughost._tls.keypairs import is_plain_pem  # noqa: PLC0415 - brings cryptography
+    from plughost._tls.keypairs import pem_labels  # noqa: PLC0415 - brings cryptography
 
     try:
         content = path.read_bytes()
-        if not is_plain_pem(content) or b"-----BEGIN CERTIFICATE-----" not in content:
+        if b"CERTIFICATE" not in pem_labels(content):
             raise ssl.SSLError
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
         return content

@@ -42,10 +42,11 @@ class Watcher:
         self._baseline = self._scan()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
+        """Watch until the block ends."""
         self._thread.start()
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop watching, without waiting for a running reload."""
         self._stopped.set()
 

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from plughost._api.host import Value
+    from plughost._settings.sources import Settings
 
     Models = Mapping[str, BaseModel | None]
-
-    from plughost._settings.sources import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +48,10 @@ class Edit:
         return SettingChange(key=self.key, diff="\n".join(lines), at_restart=fixed)
 
     def apply(self) -> None:
-        with _as_command_error(self.file):
-            _write(self.file, self.after.encode())
+        _write(self.file, self.after.encode())
 
     def undo(self) -> None:
-        with _as_command_error(self.file):
-            if self.before is None:
-                self.file.unlink()
-            else:
-                _write(self.file, self.before)
+        _write(self.file, self.before)
 
 
 @contextmanager
@@ -174,11 +168,15 @@ def _as_command_error(file: Path) -> Iterator[None]:
         raise CommandError(f"The settings file {file} can't be changed: {error.strerror}.") from error
 
 
-def _write(file: Path, content: bytes) -> None:
-    """Replace the file in one step. Its mode and owner stay."""
-    remove_leftovers(file)
-    if not file.exists():  # readable by all: it holds no secret, and the host may run as another user
-        replace_file(file, content, 0o644)
-        return
-    state = file.stat()
-    replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))
+def _write(file: Path, content: bytes | None) -> None:
+    """Replace the file in one step, or remove it for None. Its mode and owner stay."""
+    with _as_command_error(file):
+        if content is None:
+            file.unlink()
+            return
+        remove_leftovers(file)
+        if not file.exists():  # readable by all: it holds no secret, and the host may run as another user
+            replace_file(file, content, 0o644)
+            return
+        state = file.stat()
+        replace_file(file, content, state.st_mode & 0o777, (state.st_uid, state.st_gid))

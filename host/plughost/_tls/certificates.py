@@ -101,9 +101,7 @@ def certificate_in_use(settings: Settings) -> tuple[Path, str | None]:
     return made, None
 
 
-def describe(
-    source: PreparedTLS | Path, password: str | None = None, *, now: datetime | None = None
-) -> CertificateInfo:
+def describe(source: PreparedTLS | Path, password: str | None = None) -> CertificateInfo:
     """Describe the server's certificate: that of prepared files as it was read, or that of a file as it is now."""
     if isinstance(source, PreparedTLS):
         path, leaf = source.certificate, source.chain[0]
@@ -115,7 +113,7 @@ def describe(
         names=names_of(leaf),
         not_before=leaf.not_valid_before_utc,
         not_after=leaf.not_valid_after_utc,
-        days_left=(leaf.not_valid_after_utc - (now or datetime.now(UTC))).days,
+        days_left=(leaf.not_valid_after_utc - datetime.now(UTC)).days,
         sha256=leaf.fingerprint(hashes.SHA256()).hex(":").upper(),
         self_signed=leaf.issuer == leaf.subject,
         key_type=key_type(leaf.public_key()),

@@ -20,7 +20,6 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
     pkcs12,
 )
@@ -37,7 +36,6 @@ RENEW_BEFORE: Final = timedelta(days=30)
 
 _PEM: Final = b"-----BEGIN "
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
-_PEM_PKCS8: Final = b"-----BEGIN PRIVATE KEY-----"
 _PEM_BLOCK: Final = re.compile(rb"^-----BEGIN ([A-Z0-9 ]+)-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \1-----$", re.MULTILINE)
 _RSA_BITS: Final = 2048
 _SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
@@ -147,23 +145,18 @@ def locked_tls_folder(folder: Path) -> Iterator[None]:
 
 def usable_in_place(certificate: Path, key: Path) -> bool:
     """Return whether an engine can read the PEM files as they are: only certificates, and one PKCS#8 key."""
-    certificates, keys = _read(certificate), _read(key)
-    return (
-        certificates.count(_PEM) == certificates.count(_PEM_CERTIFICATE)
-        and keys.count(_PEM) == 1
-        and _PEM_PKCS8 in keys
-        and is_plain_pem(certificates)
-        and is_plain_pem(keys)
-    )
+    return set(pem_labels(_read(certificate))) == {b"CERTIFICATE"} and pem_labels(_read(key)) == [b"PRIVATE KEY"]
 
 
-def is_plain_pem(content: bytes) -> bool:
-    """Return whether granian finds each PEM block: on lines of its own, without a byte order mark before the first.
+def pem_labels(content: bytes) -> list[bytes]:
+    """Return the label of each PEM block, such as `CERTIFICATE`. Empty if granian does not find all.
 
-    Others read more, and granian ends the process if it misses a certificate or a key.
+    Blocks must be on lines of their own, without a byte order mark before the first. Others read more, and granian ends
+    the process if it misses a certificate or a key.
     """
     content = content.replace(b"\r\n", b"\n")
-    return len(_PEM_BLOCK.findall(content)) == content.count(_PEM)
+    labels = _PEM_BLOCK.findall(content)
+    return labels if len(labels) == content.count(_PEM) else []
 
 
 def is_exposed(key: Path) -> bool:
@@ -227,8 +220,8 @@ def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
 
 def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
     """Return the pair if key and certificate match and the engines support the key."""
-    public = _public_bytes(pair.key.public_key())
-    matches = [_public_bytes(one.public_key()) == public for one in pair.chain]
+    public = pair.key.public_key()
+    matches = [one.public_key() == public for one in pair.chain]
     if not any(matches):
         raise CertificateError(
             f"{key}: is not the private key of the certificate in {certificate}; set the two that were made together"
@@ -243,7 +236,7 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
             f"{certificate}: a certificate of X.509 version 1, or for RSASSA-PSS alone, cannot serve TLS here; "
             "have one issued with a subjectAltName, for EC or RSA"
         )
-    kind = key_type(pair.key.public_key())
+    kind = key_type(public)
     if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):
         return pair
     # Other keys make the engine panic, or clients refuse them.
@@ -251,10 +244,6 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
         f"{key}: a key of kind {kind} cannot serve TLS here; "
         f"use EC P-256, EC P-384, Ed25519, or RSA with {_RSA_BITS} bits or more"
     )
-
-
-def _public_bytes(key: PublicKeyTypes) -> bytes:
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _order_chain(leaf: x509.Certificate, others: list[x509.Certificate]) -> tuple[x509.Certificate, ...]:
