@@ -46,10 +46,6 @@ class Product(Struct, frozen=True):
     """A stored product, immutable. To change it, make a new one with `msgspec.structs.replace`.
 
     Attributes:
-        sku: Identifies it.
-        name: Its name.
-        price: Its price.
-        stock: How many there are.
         json: The product as `ProductJSON`, encoded once for all responses. Set by the class itself.
     """
 
