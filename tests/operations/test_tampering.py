@@ -9,6 +9,7 @@ import random
 import shutil
 import socket
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -30,12 +31,12 @@ TIMES: Final = 100
 """How many of each kind are tried, each from a seed of its own."""
 
 
-def _rewrite(wheel: Path, change: Callable[[dict[str, bytes]], Any]) -> None:
+def _rewrite(wheel: Path, change: Callable[[dict[str, bytes]], Any], kind: int = zipfile.ZIP_STORED) -> None:
     """Change the files of a wheel, which stays a valid archive."""
     with zipfile.ZipFile(wheel) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     change(content)
-    with zipfile.ZipFile(wheel, "w") as archive:
+    with zipfile.ZipFile(wheel, "w", kind) as archive:
         for name, data in content.items():
             archive.writestr(name, data)
 
@@ -107,6 +108,41 @@ def test_all_of_a_hundred_tampered_wheels_are_refused_and_good_ones_accepted(tmp
         verify_wheel(wheel)
         _tamper_wheel(wheel, chance)
         assert _is_refused(lambda: verify_wheel(wheel)), f"seed {seed}"  # noqa: B023 - called at once
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_wheel_that_can_not_be_read_is_left_to_pip(tmp_path: Path, kind: int) -> None:
+    """Each compression has errors of its own for damaged data."""
+    wheel = build_wheel(tmp_path, "plughost-noisy", "1.0", {"noise.txt": random.Random(0).randbytes(1000)})
+    _rewrite(wheel, _own_record, kind)
+    data = bytearray(wheel.read_bytes())
+    data[60:600] = bytes(540)  # noise.txt comes first
+    wheel.write_bytes(data)
+    verify_wheel(wheel)
+
+
+def test_a_file_without_a_name_is_refused(sandbox: Sandbox) -> None:
+    """The message says why, without a traceback."""
+    wheel = speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
+    nameless = zipfile.ZipInfo("x")
+    nameless.filename = ""
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(nameless, b"evil")
+    output = sandbox.run("install", wheel, code=1)
+    assert "Traceback" not in output
+    assert "was changed after it was built" in output
+
+
+def test_a_large_file_takes_little_memory(tmp_path: Path) -> None:
+    """A small wheel can hold a huge file."""
+    wheel = build_wheel(tmp_path, "plughost-huge", "1.0", {"huge.txt": bytes(2**26)})
+    tracemalloc.start()
+    try:
+        verify_wheel(wheel)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**23
 
 
 def _any_bundle(folder: Path, chance: random.Random) -> Path:

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import httpx
 import pytest
@@ -28,6 +28,36 @@ class Sale(BaseModel):
     """A body."""
 
     item: str = "tea"
+
+
+class Place(BaseModel):
+    """A model inside another one, which may contain itself."""
+
+    size: Literal["small", "large"]
+    within: Place | None
+
+
+class Order(BaseModel):
+    """A body with other models inside."""
+
+    place: Place
+    kind: Literal["gift"]
+    sold: Sale | None
+
+
+class Deep:
+    """A plugin that takes nested models, and answers with JSON of great depth."""
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Read an order."""
+        read_body(req, Order)
+        resp.content_type = "application/json"
+        resp.text = "[" * 5000 + "]" * 5000
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
+        """Mount it."""
+        return [RouteGroup(prefix="/deep", routes=(Route("", self, {"POST": Operation(summary="", request=Order)}),))]
 
 
 class Desk:
@@ -187,6 +217,19 @@ def test_forms_and_other_bodies_are_sent_as_what_the_operation_reads(start: Star
     assert '[ "text", 1, "image/png" ]' in answers["POST", "/album/photos"]
     assert '[ "application/merge-patch+json", "text" ]' in answers["PATCH", "/album"]
     assert '[ "application/json", "text" ]' in answers["PATCH", "/album/photos"]
+
+
+def test_an_example_of_nested_models_is_valid_and_deep_json_is_shown(start: Start) -> None:
+    """The service reads the example; JSON too deep to be indented is shown as it was sent."""
+    operation = {"site": "main", "scheme": "http", "method": "POST", "path": "/deep"}
+    with start(deep=Deep) as console:
+        (example,) = re.findall(
+            r"<textarea[^>]*>(.*?)</textarea>", console.get("/try", params=operation).text, re.DOTALL
+        )
+        answer = console.post("/try", **operation, body=html.unescape(example))
+    assert answer.status_code == 200
+    assert "200</span>" in answer.text
+    assert "[" * 5000 in answer.text
 
 
 def test_the_offered_command_sends_a_file(start: Start) -> None:

@@ -48,7 +48,8 @@ def test_a_user_logs_in_and_is_authorized(client: httpx.Client) -> None:
     assert client.get(SECURED, headers=token).json()["email"] == "user@example.org"
     assert client.get(f"{SECURED}/admin", headers=token).status_code == 403
     assert client.get(f"{SECURED}/admin", headers=bearer(client, "admin")).status_code == 200
-    assert client.get(SECURED).headers["www-authenticate"] == 'Bearer realm="mylibrary"'
+    refused = client.get(SECURED).headers
+    assert (refused["www-authenticate"], refused["api-version"]) == ('Bearer realm="mylibrary"', "1.0")
 
 
 def test_a_token_is_valid_on_every_listener(host: RunningHost) -> None:
@@ -77,17 +78,6 @@ def test_the_secure_port_describes_the_service(host: RunningHost, http2: bool, v
         assert (answer.json()["httpVersion"], answer.json()["scheme"]) == (version, "https")
         assert client.get(answer.json()["login"], auth=USER).status_code == 200
         assert client.get(answer.json()["jwks"]).json()["keys"][0]["alg"] == "RS256"
-
-
-def test_the_hosts_general_rules_apply(client: httpx.Client) -> None:
-    """This covers HEAD, a trailing slash, versions, and errors in problem details."""
-    token = bearer(client)
-    assert client.head(SECURED, headers=token).status_code == 200
-    assert client.get(f"{SECURED}/", headers=token).headers["api-version"] == "1.0"
-    assert client.get(SECURED, headers={**token, "Accept": "text/html"}).status_code == 406
-    assert client.post(LOGIN).status_code == 405
-    missing = client.get("/mylibrary/nothing")
-    assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
 
 
 def test_a_running_host_uses_a_rotated_key(host: RunningHost) -> None:

@@ -115,17 +115,3 @@ def test_a_token_over_plain_http_is_refused_everywhere(
     assert authenticate(request(f"Bearer {token}")) is not None
     with pytest.raises(falcon.HTTPForbidden):
         authenticate(request(f"Bearer {token}", scheme="http"))
-
-
-def test_every_method_is_described(make_context: MakeContext) -> None:
-    """Each responder has an operation with a summary and its answers, and each refusal a media type."""
-    (group,) = plugin.register_routes(make_context())
-    assert (group.prefix, group.site, group.versions) == ("/mylibrary", "library", ("1.0",))
-    for route in group.routes:
-        methods = {name[3:].upper() for name in dir(route.resource) if name.startswith("on_")}
-        assert methods == set(route.operations)
-        for operation in route.operations.values():
-            assert operation.summary
-            assert all(operation.responses[status].description for status in operation.responses)
-            refusals = [answer for status, answer in operation.responses.items() if status >= 400]
-            assert all(answer.media_types == ("application/problem+json",) for answer in refusals)

@@ -133,6 +133,7 @@ def test_a_user_of_the_settings_can_not_be_added(run: Run) -> None:
         (("password", "carol@example.org"), "x\n", "the store has no user carol@example.org"),
         (("disable", "carol@example.org"), "", "the store has no user carol@example.org"),
         (("role", "carol@example.org", "admin"), "", "the store has no user carol@example.org"),
+        (("role", "\udcff@example.org", "admin"), "", "the store has no user"),  # a byte that is not UTF-8
     ],
 )
 def test_an_impossible_command_prints_one_line(run: Run, arguments: tuple[str, ...], given: str, reason: str) -> None:

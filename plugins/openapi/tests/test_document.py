@@ -114,6 +114,7 @@ def test_errors_are_in_the_format_of_their_group(library: Description) -> None:
     assert _response(library, post, 409)["content"].keys() == {"application/problem+json"}
     assert "content" not in _response(library, library["paths"]["/notes/{id}"]["get"], 404)
     assert "Retry-After" in _response(library, post, 429)["headers"]
+    assert "WWW-Authenticate" in _response(library, post, 401)["headers"]
 
 
 def test_answers_have_a_schema_for_each_media_type(library: Description) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from plughost import CommandError
 from plughost_packages import pip, planning
+from plughost_packages.keeping import keeping
 from plughost_packages.settings import Settings
 
 
@@ -77,3 +78,9 @@ def test_a_file_that_an_index_announced_with_another_hash_is_refused(
         planning.plan_install(context, ["plughost-greeter"], [], print, upgrade=False),
     ):
         pass
+
+
+def test_another_error_is_not_taken_for_the_lock() -> None:
+    """A terminal that blocks raises the same error as a lock that is held."""
+    with pytest.raises(BlockingIOError), keeping(set()):
+        raise BlockingIOError

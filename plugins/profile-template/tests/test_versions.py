@@ -36,16 +36,6 @@ def test_errors_name_their_version(client: httpx.Client) -> None:
         assert answer.headers["API-Version"] == asked
 
 
-@pytest.mark.parametrize("asked", ["1.2", "2", "2.0", "0.9", "v1", "1.", "1.0.0", ""])
-def test_an_unknown_version_is_400_with_the_known_ones(client: httpx.Client, asked: str) -> None:
-    """The client learns which versions it can request."""
-    answer = client.get(PATH, headers={"API-Version": asked})
-    message = error(answer, 400)["message"]
-    assert "1.0" in message
-    assert "1.1" in message
-    assert "API-Version" not in answer.headers
-
-
 def test_1_1_shows_when_the_profile_was_changed(client: httpx.Client) -> None:
     """A change sets `updatedAt`; a read and an empty change don't."""
     first = client.put(PATH, json={"weightKg": 71}).json()

@@ -118,6 +118,13 @@ def test_a_new_migration_has_the_next_number(migrations: Path) -> None:
     assert found == items | {"0003_fill_moods.py"}
 
 
+def test_a_description_too_long_for_a_file_name_is_refused(migrations: Path) -> None:
+    """The message has the system's reason, without a traceback."""
+    answer = migrate("new", "written", "long " * 60)
+    assert (answer.exit_code, answer.output.startswith("Error: ")) == (1, True), answer.output
+    assert "File name too long" in answer.output
+
+
 @pytest.mark.parametrize(("kind", "message"), [([], "write_this_step"), (["--python"], "write this step")])
 def test_an_unwritten_step_is_not_applied(migrations: Path, kind: list[str], message: str) -> None:
     """A host that reloads meanwhile would record it as done, and never apply its later content."""

@@ -46,10 +46,6 @@ class Product(Struct, frozen=True):
     """A stored product, immutable. To change it, make a new one with `msgspec.structs.replace`.
 
     Attributes:
-        sku: Identifies it.
-        name: Its name.
-        price: Its price.
-        stock: How many there are.
         json: The product as `ProductJSON`, encoded once for all responses. Set by the class itself.
     """
 
@@ -60,14 +56,8 @@ class Product(Struct, frozen=True):
     json: bytes = b""
 
     def __post_init__(self) -> None:
-        fields = {
-            "sku": self.sku,
-            "name": self.name,
-            "price": self.price,
-            "stock": self.stock,
-            "inStock": self.stock > 0,
-        }
-        force_setattr(self, "json", encode(fields))
+        fields = {name: getattr(self, name) for name in ("sku", "name", "price", "stock")}
+        force_setattr(self, "json", encode({**fields, "inStock": self.in_stock}))
 
     @property
     def in_stock(self) -> bool:

@@ -83,7 +83,7 @@ def create_operation(
         409: _text("Another product has this SKU.", "Product SKU already exists: TEA-250"),
     }
     if bounded:
-        responses[507] = _text("The catalog is full.", "The catalog is full: it holds 100000 products.")
+        responses[507] = _text("The catalog is full.", "The catalog is full: it keeps at most 100000 products")
     return Operation(
         id=f"createProductV{version}",
         summary="Create a product",

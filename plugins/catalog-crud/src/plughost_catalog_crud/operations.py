@@ -7,25 +7,13 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from plughost import Operation, Parameter, Response
-from plughost.http import MAX_ID, Integer, Paging
-from plughost_catalog_core import Name, Price, ProductDraft, Sku, Stock
+from plughost.http import MAX_ID, Paging
+from plughost_catalog_core import ProductDraft
 from plughost_catalog_crud.hal import HAL, JSON
-from plughost_catalog_store import FIELDS
+from plughost_catalog_store import FIELDS, ProductJSON
 
 FORMATS: Final = (JSON, HAL)
 _EXAMPLES: Final = {"a teapot": {"sku": "POT-1", "name": "Teapot", "price": 19.99, "stock": 3}}
-
-
-class ProductJSON(BaseModel):
-    """A product as it is stored."""
-
-    model_config = ConfigDict(title="StoredProduct")
-
-    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
-    sku: Sku
-    name: Name
-    price: Price
-    stock: Stock
 
 
 class Link(BaseModel):
@@ -58,10 +46,6 @@ class PageHAL(BaseModel):
 _PRODUCT: Final = {JSON: ProductJSON, HAL: ProductHAL}
 
 
-def _precondition(name: str, description: str) -> Parameter:
-    return Parameter(name=name, place="header", description=description)
-
-
 PAGING: Final = Paging(model=ProductJSON, sort=FIELDS, filters=FIELDS[1:], refusal=404)
 _ID: Final = Parameter(
     name="product_id",
@@ -70,10 +54,14 @@ _ID: Final = Parameter(
     schema={"type": "integer", "minimum": 1, "maximum": MAX_ID, "examples": [1]},
     refusal=404,
 )
-_IF_MATCH: Final = _precondition(
-    "If-Match", "Proceed only if the product's ETag is one of these; `*` matches any product."
+_IF_MATCH: Final = Parameter(
+    name="If-Match",
+    place="header",
+    description="Proceed only if the product's ETag is one of these; `*` matches any product.",
 )
-_IF_NONE_MATCH: Final = _precondition("If-None-Match", "Proceed only if the product's ETag is none of these.")
+_IF_NONE_MATCH: Final = Parameter(
+    name="If-None-Match", place="header", description="Proceed only if the product's ETag is none of these."
+)
 _PROBLEM: Final = "`detail` says what is wrong."
 _ENTITY_HEADERS: Final = {"ETag": "Identifies the product's current state.", "Vary": "Accept."}
 _CREATED: Final = Response(

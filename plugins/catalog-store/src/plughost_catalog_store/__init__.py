@@ -8,6 +8,6 @@ A plugin whose distribution requires this one finds the open store in its contex
 from __future__ import annotations
 
 from plughost_catalog_store.catalog import Catalog, Check
-from plughost_catalog_store.table import FIELDS, Line, Product
+from plughost_catalog_store.table import FIELDS, Line, Product, ProductJSON
 
-__all__ = ["FIELDS", "Catalog", "Check", "Line", "Product"]
+__all__ = ["FIELDS", "Catalog", "Check", "Line", "Product", "ProductJSON"]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+from pydantic import BaseModel, ConfigDict
+
+from plughost.http import MAX_ID, Integer
+from plughost_catalog_core import Name, Price, Sku, Stock  # noqa: TC001 - pydantic reads them at run time
 
 if TYPE_CHECKING:
     from plughost.stores import Session
@@ -36,6 +40,18 @@ class Product(msgspec.Struct, frozen=True):
     def in_stock(self) -> bool:
         """Whether `stock` is more than 0."""
         return self.stock > 0
+
+
+class ProductJSON(BaseModel):
+    """A product as it is stored."""
+
+    model_config = ConfigDict(title="StoredProduct")
+
+    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
+    sku: Sku
+    name: Name
+    price: Price
+    stock: Stock
 
 
 class Line(msgspec.Struct, frozen=True):

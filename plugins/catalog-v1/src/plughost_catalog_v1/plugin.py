@@ -52,9 +52,6 @@ def register_settings() -> type[MemorySettings]:
 def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
     """Mount the catalog. Its products live as long as the returned resources."""
     catalog = MemoryCatalog(context.settings.max_products)
-    operations = {
-        "GET": list_operation(ProductJSON, 1),
-        "POST": create_operation(ProductJSON, 1, located=False, bounded=True),
-    }
-    routes = (Route("", Products(catalog), operations),)
+    create = create_operation(ProductJSON, 1, located=False, bounded=True)
+    routes = (Route("", Products(catalog), {"GET": list_operation(ProductJSON, 1), "POST": create}),)
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("1.0",), title="Product catalog v1")]

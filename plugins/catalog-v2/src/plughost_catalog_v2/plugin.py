@@ -42,8 +42,7 @@ class Products:
         """Create a product."""
         product = self._catalog.create(read_body(req, ProductDraft))
         resp.status = falcon.HTTP_201
-        # resp.location would encode the percent signs a second time.
-        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.location = f"{PREFIX}/{sku_path(product.sku)}"
         resp.data = product.json
 
 
@@ -73,16 +72,9 @@ def register_settings() -> type[MemorySettings]:
 def register_routes(context: PluginContext[MemorySettings]) -> list[RouteGroup]:
     """Mount the catalog. Its products live as long as the returned resources."""
     catalog = MemoryCatalog(context.settings.max_products)
+    create = create_operation(ProductJSON, 2, bounded=True)
     routes = (
-        Route(
-            "",
-            Products(catalog),
-            {"GET": list_operation(ProductJSON, 2), "POST": create_operation(ProductJSON, 2, bounded=True)},
-        ),
-        Route(
-            "/{sku}",
-            OneProduct(catalog),
-            {"GET": get_operation(ProductJSON, 2), "DELETE": delete_operation(2)},
-        ),
+        Route("", Products(catalog), {"GET": list_operation(ProductJSON, 2), "POST": create}),
+        Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductJSON, 2), "DELETE": delete_operation(2)}),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("2.0",), title="Product catalog v2")]

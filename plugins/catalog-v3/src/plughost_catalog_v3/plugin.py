@@ -2,44 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import falcon
-from pydantic import BaseModel, ConfigDict
 
 from plughost import Route, RouteGroup, hookimpl
-from plughost.http import MAX_ID, PLAIN_TEXT, Integer, read_body, send_array
+from plughost.http import PLAIN_TEXT, read_body, send_array
 from plughost_catalog_core import (
-    Name,
-    Price,
     ProductDraft,
-    Sku,
-    Stock,
     create_operation,
     delete_operation,
     get_operation,
     list_operation,
     sku_path,
 )
-from plughost_catalog_store import Catalog
+from plughost_catalog_store import Catalog, ProductJSON
 
 if TYPE_CHECKING:
     from plughost import PluginContext
     from plughost.http import Request
 
 PREFIX: Final = "/api/v3/products"
-
-
-class ProductJSON(BaseModel):
-    """A product as it is stored."""
-
-    model_config = ConfigDict(title="StoredProduct")
-
-    id: Annotated[int, Integer(minimum=1, maximum=MAX_ID)]
-    sku: Sku
-    name: Name
-    price: Price
-    stock: Stock
 
 
 class Products:
@@ -56,8 +39,7 @@ class Products:
         """Create a product."""
         product = self._catalog.create(read_body(req, ProductDraft))
         resp.status = falcon.HTTP_201
-        # resp.location would encode the percent signs a second time.
-        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.location = f"{PREFIX}/{sku_path(product.sku)}"
         resp.media = product
 
 

@@ -79,8 +79,7 @@ class Products:
         """Create a product."""
         product = self._catalog.create(read_body(req, CreateProductRequest))
         resp.status = falcon.HTTP_201
-        # resp.location would encode the percent signs a second time.
-        resp.set_header("Location", f"{PREFIX}/{sku_path(product.sku)}")
+        resp.location = f"{PREFIX}/{sku_path(product.sku)}"
         resp.media = to_dto(product)
 
 
@@ -104,15 +103,9 @@ class OneProduct:
 def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
     """Mount the catalog on the store of catalog-store."""
     catalog = Catalog(context.stores["catalog"])
+    create = create_operation(ProductDTO, 4, request=CreateProductRequest)
     routes = (
-        Route(
-            "",
-            Products(catalog),
-            {
-                "GET": list_operation(ProductDTO, 4),
-                "POST": create_operation(ProductDTO, 4, request=CreateProductRequest),
-            },
-        ),
+        Route("", Products(catalog), {"GET": list_operation(ProductDTO, 4), "POST": create}),
         Route("/{sku}", OneProduct(catalog), {"GET": get_operation(ProductDTO, 4), "DELETE": delete_operation(4)}),
     )
     return [RouteGroup(prefix=PREFIX, routes=routes, errors=PLAIN_TEXT, versions=("4.0",), title="Product catalog v4")]

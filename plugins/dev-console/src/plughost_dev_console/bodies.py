@@ -48,7 +48,7 @@ def body_of(operation: Operation) -> Body | None:
     schema = _schema_of(operation)
     example = next(iter(operation.examples.values()), None)
     if example is None:
-        example = _of_schema(schema)
+        example = _of_schema(schema, schema.get("$defs", {}))
     if is_json or not isinstance(example, dict):
         kind = kind if is_json else falcon.MEDIA_JSON
         compact = json.dumps(example, default=_plain, ensure_ascii=False)
@@ -70,17 +70,23 @@ def _schema_of(operation: Operation) -> Mapping[str, Any]:
         return {}
 
 
-def _of_schema(schema: Mapping[str, Any]) -> Any:
-    if schema.get("examples"):
-        return schema["examples"][0]
+def _of_schema(schema: Mapping[str, Any], models: Mapping[str, Any]) -> Any:
+    """Return a value of a schema, which can refer to `models`. What a model requires of its own kind is empty."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _of_schema(models.get(name, {}), {other: each for other, each in models.items() if other != name})
+    given = [*schema.get("examples", ()), *schema.get("enum", ())]
+    if given:
+        return given[0]
     if "properties" in schema:
         required = schema.get("required", schema["properties"])
-        return {name: _of_schema(each) for name, each in schema["properties"].items() if name in required}
-    if "default" in schema:
-        return schema["default"]
-    kind = schema.get("type") or next(
-        (each.get("type") for each in schema.get("anyOf", ()) if "type" in each), "string" if schema else ""
-    )
+        return {name: _of_schema(each, models) for name, each in schema["properties"].items() if name in required}
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if "anyOf" in schema:
+        return _of_schema(next((each for each in schema["anyOf"] if "type" in each), schema["anyOf"][0]), models)
+    kind = schema.get("type", "string" if schema else "")
     return {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "null": None}.get(kind, {})
 
 

@@ -72,8 +72,7 @@ def _connection(host: HostView, outgoing: Outgoing) -> http.client.HTTPConnectio
     wanted = (outgoing.site, outgoing.scheme)
     listeners = [(each, port) for each, port in host.listeners.items() if (each.site, each.scheme) == wanted]
     if not listeners:
-        message = f"the site {outgoing.site} has no {outgoing.scheme} listener"
-        raise LookupError(message)
+        raise LookupError(f"the site {outgoing.site} has no {outgoing.scheme} listener")
     listener, port = listeners[0]
     address = "::1" if ":" in listener.address else "127.0.0.1"
     if outgoing.scheme == "http":
@@ -85,8 +84,7 @@ def _own_certificate(host: HostView) -> ssl.SSLContext:
     """Return a context that trusts only this host's certificate, for any name."""
     certificate = host.certificate()
     if certificate is None:
-        message = "the host has no certificate"
-        raise LookupError(message)
+        raise LookupError("the host has no certificate")
     context = ssl.create_default_context(cafile=str(certificate.path))
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -114,7 +112,7 @@ def _readable(raw: bytes, content_type: str) -> tuple[str, str]:
     except UnicodeDecodeError:
         return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are not text."
     if media_type == "application/json" or media_type.endswith("+json"):
-        with suppress(msgspec.DecodeError):  # invalid JSON is shown unchanged
+        with suppress(msgspec.DecodeError, RecursionError):  # invalid JSON, or a deep one, is shown unchanged
             return msgspec.json.format(text, indent=2), ""
     return text, ""
 

@@ -28,8 +28,7 @@ class FrontPageRedirect:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Redirect to the front page."""
-        resp.status = falcon.HTTP_302
-        resp.set_header("Location", self._front)
+        raise falcon.HTTPFound(self._front)
 
 
 class Pages:
@@ -46,8 +45,8 @@ class Pages:
                 description="The documentation isn't built yet: in a checkout, ./dev serve builds it in a minute, "
                 "and ./dev docs says what is wrong."
             )
-        names = list(parts.values())
-        if any(name in ("", ".", "..") or "/" in name or "\0" in name for name in names):
+        names = parts.values()
+        if any(name in (".", "..") or "/" in name for name in names):
             raise falcon.HTTPNotFound(description="There is no such page.")
         resp.set_header("Content-Security-Policy", POLICY)
         resp.set_header("Referrer-Policy", "no-referrer")

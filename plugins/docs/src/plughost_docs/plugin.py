@@ -43,21 +43,12 @@ class Plugin:
         enabled = context.settings.enabled
         if not (context.dev if enabled is None else enabled):
             return []
-        redirect = {
-            302: Response(
-                description="Go to the front page.",
-                media_types=(),
-                headers={"Location": "Its path."},
-            )
-        }
-        front = {"GET": Operation(summary="Go to the front page", responses=redirect, produces=())}
-        found = {200: Response(description="The file.", model=bytes, media_types=("text/html",))}
-        page = {"GET": Operation(summary="Get a page, or a file that it loads", responses=found, produces=())}
-        pages = Pages(self._folder)
-        deeper = [
-            Route("".join(f"/{{part{number}}}" for number in range(depth)), pages, page)
-            for depth in range(1, _DEPTH + 1)
-        ]
+        redirect = Response(description="Go to the front page.", media_types=(), headers={"Location": "Its path."})
+        front = {"GET": Operation(summary="Go to the front page", responses={302: redirect}, produces=())}
+        found = Response(description="The file.", model=bytes, media_types=("text/html",))
+        page = {"GET": Operation(summary="Get a page, or a file that it loads", responses={200: found}, produces=())}
+        pages, parts = Pages(self._folder), [f"/{{part{number}}}" for number in range(_DEPTH)]
+        deeper = [Route("".join(parts[:depth]), pages, page) for depth in range(1, _DEPTH + 1)]
         routes = (Route("", FrontPageRedirect(f"{PREFIX}/index.html"), front), *deeper)
         return [RouteGroup(prefix=PREFIX, routes=routes, title="Documentation", described=False)]
 

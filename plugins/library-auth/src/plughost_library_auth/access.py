@@ -80,9 +80,12 @@ def refuse_plain_http(req: Request) -> None:
         falcon.HTTPForbidden: Names the secure port.
     """
     if req.scheme != "https":
+        url = secure_url(req)
+        hint = "this site has no HTTPS port, so its settings let nobody in"
+        if url is not None:
+            hint = f"use HTTPS on port {urlsplit(url).port or 443}"
         raise falcon.HTTPForbidden(
-            description=f"Credentials and tokens are refused over plain HTTP; {_https_hint(req)}.",
-            headers=NO_STORE,
+            description=f"Credentials and tokens are refused over plain HTTP; {hint}.", headers=NO_STORE
         )
 
 
@@ -126,10 +129,3 @@ def _credentials(req: Request, scheme: str) -> str:
     """
     name, _, credentials = (req.auth or "").partition(" ")
     return credentials.strip(" ") if name.lower() == scheme else ""
-
-
-def _https_hint(req: Request) -> str:
-    url = secure_url(req)
-    if url is None:
-        return "this site has no HTTPS port, so its settings let nobody in"
-    return f"use HTTPS on port {urlsplit(url).port or 443}"

@@ -55,8 +55,7 @@ def read_hash(rounds: int) -> str:
     try:
         return hash_password(_read(), rounds)
     except UnicodeError:
-        msg = "the password is not UTF-8"
-        raise click.ClickException(msg) from None
+        raise click.ClickException("the password is not UTF-8") from None
     except ValueError as error:
         raise click.ClickException(str(error)) from None
 

@@ -6,17 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from plughost import Operation, Response
-from plughost.http import PROBLEM_DETAILS
 from plughost_library_auth.resources import Identity, KeySet, Metadata, ServiceInfo
 
-
-def _refusal(description: str, **headers: str) -> Response:
-    named = {name.replace("_", "-"): meaning for name, meaning in headers.items()}
-    return Response(description=description, media_types=(PROBLEM_DETAILS.media_type,), headers=named)
-
-
-_CHALLENGE: Final = "The scheme to authenticate with, and what was wrong."
+_CHALLENGE: Final = {"WWW-Authenticate": "The scheme to authenticate with, and what was wrong."}
 _PLAIN_HTTP: Final = "With `require_tls`: the request came over plain HTTP."
+_INVALID_TOKEN: Final = Response(description="No token, or an invalid or expired one.")
 
 LOGIN: Final = Operation(
     id="login",
@@ -33,13 +27,12 @@ LOGIN: Final = Operation(
             headers={"Cache-Control": "Always `no-store`."},
             example="eyJhbGciOiJSUzI1NiIsImtpZCI6IjIwMjYtMTEifQ.eyJzdWIiOiJ1c2VyQGV4YW1wbGUub3JnIn0.c2lnbmF0dXJl",
         ),
-        401: _refusal(
-            "The credentials are missing, malformed or wrong. Whether the user exists makes no difference.",
-            WWW_Authenticate=_CHALLENGE,
+        401: Response(
+            description="The credentials are missing, malformed or wrong. Whether the user exists makes no difference."
         ),
-        403: _refusal(_PLAIN_HTTP),
-        429: _refusal("Too many failed logins.", Retry_After="Seconds until the next attempt is allowed."),
-        503: _refusal("Too many logins at once, or the store is away.", Retry_After="Seconds to wait."),
+        403: Response(description=_PLAIN_HTTP),
+        429: Response(description="Too many failed logins."),
+        503: Response(description="Too many logins at once, or the store is away."),
     },
     produces=(),
     security=("basic",),
@@ -51,8 +44,8 @@ LOGOUT: Final = Operation(
     description="Revokes the token of the request. All hosts that share the store refuse it within a second.",
     responses={
         204: Response(description="The token is revoked."),
-        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
-        403: _refusal(_PLAIN_HTTP),
+        401: _INVALID_TOKEN,
+        403: Response(description=_PLAIN_HTTP),
     },
     security=("bearer",),
 )
@@ -63,8 +56,8 @@ SECURED: Final = Operation(
     description="Open to the roles `user` and `admin`.",
     responses={
         200: Response(description="The token's user, roles and expiry.", model=Identity),
-        401: _refusal("No token, or an invalid or expired one.", WWW_Authenticate=_CHALLENGE),
-        403: _refusal(f"The token has neither role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
+        401: _INVALID_TOKEN,
+        403: Response(description=f"The token has neither role. {_PLAIN_HTTP}", headers=_CHALLENGE),
     },
     security=("bearer",),
     roles=("user", "admin"),
@@ -77,7 +70,7 @@ ADMIN: Final = replace(
     description="Open to the role `admin`.",
     responses={
         **SECURED.responses,
-        403: _refusal(f"The token lacks the role. {_PLAIN_HTTP}", WWW_Authenticate=_CHALLENGE),
+        403: Response(description=f"The token lacks the role. {_PLAIN_HTTP}", headers=_CHALLENGE),
     },
     roles=("admin",),
 )
@@ -92,7 +85,7 @@ SERVICE: Final = Operation(
             description="Over plain HTTP, where the site has an HTTPS port.",
             model=str,
             media_types=("text/plain",),
-            example="The library service is at https://localhost:4443/mylibrary/libraryAuthentification",
+            example="This resource is on the secure port.",
             headers={"Location": "The same resource on the secure port."},
         ),
     },

@@ -60,7 +60,7 @@ class Records:
 
     def change(self, email: str, **values: Any) -> bool:
         """Change columns of a user. Return whether there is one."""
-        return self._store.run(_change, account_key(email), values)
+        return is_email_address(email) and self._store.run(_change, account_key(email), values)
 
     def last_logins(self) -> Mapping[str, int]:
         """Return the last login of each account in seconds since the epoch, by `account_key`."""

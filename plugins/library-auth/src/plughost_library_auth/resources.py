@@ -177,14 +177,13 @@ class Service:
 
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the URLs of all resources. Plain HTTP is redirected to HTTPS if the site has such a listener."""
-        if req.scheme != "https":
-            secure = secure_url(req)
-            if secure is not None:
-                resp.status = 308
-                resp.location = secure
-                resp.text = "This resource is on the secure port."
-                resp.content_type = "text/plain"
-                return
+        secure = secure_url(req) if req.scheme != "https" else None
+        if secure is not None:
+            resp.status = 308
+            resp.location = secure
+            resp.text = "This resource is on the secure port."
+            resp.content_type = "text/plain"
+            return
         base = f"{req.prefix}{PREFIX}"
         resp.media = ServiceInfo(
             scheme="https" if req.scheme == "https" else "http",

@@ -14,11 +14,10 @@ Algorithm = Literal["RS256", "ES256", "EdDSA"]
 Role = Literal["user", "admin"]
 
 _HASH = re.compile(r"(?P<salt>\$2[aby]\$(?P<rounds>\d\d)\$[./A-Za-z0-9]{22})[./A-Za-z0-9]{31}", re.ASCII)
-# A colon ends the user name in Basic credentials (RFC 7617), so an address with one could never log in.
-_EMAIL = re.compile(r"[^\s:@\x00-\x1f\x7f]+@[^\s:@\x00-\x1f\x7f]+")
+# A colon ends the user name in Basic credentials (RFC 7617), so an address with one could never log in. Lone surrogates
+# are the bytes of an argument that are not text.
+_EMAIL = re.compile(r"[^\s:@\x00-\x1f\x7f\ud800-\udfff]+@[^\s:@\x00-\x1f\x7f\ud800-\udfff]+")
 _MAX_ROUNDS = 16
-
-
 _MAX_EMAIL_LENGTH = 254
 _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 

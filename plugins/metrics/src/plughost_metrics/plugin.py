@@ -18,7 +18,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from pydantic import BaseModel, ConfigDict, Field
 
 from plughost import Observer, Operation, Response, Route, RouteGroup, hookimpl
-from plughost.http import PROBLEM_DETAILS, preferred
+from plughost.http import preferred
 from plughost_metrics.families import PluginMetrics
 from plughost_metrics.host import COUNTED_EVENTS, EventCounters, HostState
 from plughost_metrics.times import RequestTimes, StoreTimes
@@ -100,7 +100,7 @@ class MetricsPlugin:
         """Mount the metrics on the site `main`."""
         example = "# TYPE plughost_up gauge\nplughost_up 1.0\n"
         answer = Response(description="The metrics.", model=str, media_types=(TEXT, OPENMETRICS), example=example)
-        refused = Response(description="The client may not see the metrics.", media_types=(PROBLEM_DETAILS.media_type,))
+        refused = Response(description="The client may not see the metrics.")
         operation = Operation(
             id="getMetrics",
             summary="Get the host's metrics",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost.http import DescribedErrorFormat, ErrorFormat, Problem
+from plughost.http import DescribedErrorFormat, ErrorFormat, Problem, Violation
 
 if TYPE_CHECKING:
     from plughost import RouteGroup
@@ -41,7 +41,13 @@ _DESCRIPTIONS: Final[Mapping[int, str]] = {
     503: "A service or store that this resource needs is unavailable at the moment.",
 }
 
-RETRY_AFTER: Final[Mapping[str, str]] = {"Retry-After": "Seconds to wait before trying again."}
+_RETRY_AFTER: Final = {"Retry-After": "Seconds to wait before trying again."}
+HEADERS: Final[Mapping[int, Mapping[str, str]]] = {
+    401: {"WWW-Authenticate": "The required authentication scheme, and what was wrong."},
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
+"""The headers of the host's errors, by status."""
 
 
 class Components:
@@ -154,8 +160,10 @@ def body_model(errors: ErrorFormat) -> Any:
 
 def _example(errors: ErrorFormat, status: int, detail: str) -> Any:
     """Return how a format renders an error, or None if its media type promises JSON that it isn't."""
+    is_violated = status == errors.validation_status != 400  # 400 can also be malformed JSON
+    violations = (Violation("name", "must not be blank"),) if is_violated else ()
     try:
-        body = errors.render(Problem(status, responses.get(status, "Answer"), detail)).decode()
+        body = errors.render(Problem(status, responses.get(status, "Answer"), detail, violations)).decode()
         return json.loads(body) if _media_type(errors).endswith("json") else body
     except ValueError:
         return None

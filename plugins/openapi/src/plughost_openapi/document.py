@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
-from plughost_openapi.components import RETRY_AFTER, Components, Object, body_model
+from plughost_openapi.components import HEADERS, Components, Object, body_model
 from plughost_openapi.examples import example_of
 from plughost_openapi.schemas import Schemas, Use
 
@@ -178,12 +178,12 @@ class _GroupWriter:
     def _responses(self, path: str, method: str, operation: Operation) -> Iterator[tuple[str, Object]]:
         common = self._common_headers(operation)
         for status in sorted({*operation.responses, *self._host_errors(path, method, operation)}):
-            retry = RETRY_AFTER if status in (429, 503) else {}
+            own = HEADERS.get(status, {})
             answer = operation.responses.get(status)
             if answer is not None:
-                yield str(status), self._response(status, answer, {**retry, **answer.headers, **common})
+                yield str(status), self._response(status, answer, {**own, **answer.headers, **common})
             else:
-                yield str(status), self._components.error(self._group, status, {**retry, **common})
+                yield str(status), self._components.error(self._group, status, {**own, **common})
 
     def _host_errors(self, path: str, method: str, operation: Operation) -> set[int]:
         """Return the statuses of the errors that the host can return for an operation."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from plughost import Middleware, Operation, Parameter, Response, Route, RouteGroup, hookimpl
-from plughost.http import PROBLEM_DETAILS
 from plughost_openapi.addresses import Addresses
 from plughost_openapi.cross_origin import TryItOut
 from plughost_openapi.document import OPENAPI
@@ -34,6 +33,45 @@ _DOCUMENT: Final = {
 }
 _ETAG: Final = {"ETag": "Identifies the body, for If-None-Match.", "Cache-Control": "Always `no-cache`."}
 
+_DESCRIBE: Final = Operation(
+    id="getDescription",
+    summary="Describe the API",
+    description="The OpenAPI 3.1 description of everything that is mounted on a site.",
+    responses={
+        200: Response(
+            description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
+        ),
+        206: Response(
+            description="The part that `Range` asks for.",
+            schema={},
+            media_types=OFFERS,
+            headers=_ETAG,
+            example=_EXAMPLE,
+        ),
+        304: Response(description="The client's copy is current.", headers=_ETAG),
+        400: Response(description="The format is unknown."),
+        404: Response(description="Nothing is mounted on this site."),
+        412: Response(description="No tag of `If-Match` matches."),
+        416: Response(description="`Range` begins beyond the end."),
+    },
+    produces=OFFERS,
+    parameters=(
+        Parameter(name="site", place="query", description="The site; by default this one.", allow_empty=True),
+        Parameter(
+            name="format",
+            place="query",
+            description="The format; it overrides `Accept`.",
+            schema={"type": "string", "enum": ["yaml", "json"]},
+            allow_empty=True,
+        ),
+        Parameter(
+            name="If-None-Match",
+            place="header",
+            description="ETags that the client has; if one matches, the response is 304.",
+        ),
+    ),
+)
+
 
 @hookimpl
 def register_settings() -> type[Settings]:
@@ -47,7 +85,7 @@ def register_routes(context: PluginContext[Settings]) -> list[RouteGroup]:
     addresses = Addresses(context.host, context.plugin, context.settings.servers)
     groups = []
     if context.settings.serves_description(dev=context.dev):
-        route = Route("", Description(addresses, context.settings.about), {"GET": _describe_operation()})
+        route = Route("", Description(addresses, context.settings.about), {"GET": _DESCRIBE})
         groups.append(RouteGroup(prefix=DESCRIPTION, routes=(route,), title="API description"))
     if context.settings.serves_swagger_ui(dev=context.dev):
         names = sorted(each.name for each in FOLDER.iterdir() if each.suffix != ".html")
@@ -74,47 +112,3 @@ def register_commands() -> list[click.Command]:
     from plughost_openapi.commands import openapi_command  # noqa: PLC0415 - a host that serves runs no commands
 
     return [openapi_command]
-
-
-def _describe_operation() -> Operation:
-    return Operation(
-        id="getDescription",
-        summary="Describe the API",
-        description="The OpenAPI 3.1 description of everything that is mounted on a site.",
-        responses={
-            200: Response(
-                description="The description.", schema=_DOCUMENT, media_types=OFFERS, headers=_ETAG, example=_EXAMPLE
-            ),
-            206: Response(
-                description="The part that `Range` asks for.",
-                schema={},
-                media_types=OFFERS,
-                headers=_ETAG,
-                example=_EXAMPLE,
-            ),
-            304: Response(description="The client's copy is current.", headers=_ETAG),
-            400: Response(description="The format is unknown.", media_types=(PROBLEM_DETAILS.media_type,)),
-            404: Response(
-                description="Nothing is mounted on this site.",
-                media_types=(PROBLEM_DETAILS.media_type,),
-            ),
-            412: Response(description="No tag of `If-Match` matches.", media_types=(PROBLEM_DETAILS.media_type,)),
-            416: Response(description="`Range` begins beyond the end.", media_types=(PROBLEM_DETAILS.media_type,)),
-        },
-        produces=OFFERS,
-        parameters=(
-            Parameter(name="site", place="query", description="The site; by default this one.", allow_empty=True),
-            Parameter(
-                name="format",
-                place="query",
-                description="The format; it overrides `Accept`.",
-                schema={"type": "string", "enum": ["yaml", "json"]},
-                allow_empty=True,
-            ),
-            Parameter(
-                name="If-None-Match",
-                place="header",
-                description="ETags that the client has; if one matches, the response is 304.",
-            ),
-        ),
-    )

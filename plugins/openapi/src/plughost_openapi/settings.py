@@ -32,8 +32,7 @@ class License(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.url and not self.name:
-            message = "url needs name: OpenAPI has no licence without a name"
-            raise ValueError(message)
+            raise ValueError("url needs name: OpenAPI has no licence without a name")
         return self
 
 
@@ -74,14 +73,12 @@ class Settings(BaseModel):
     servers: dict[str, tuple[Server, ...]] = Field(
         {}, description="URLs for clients by site, instead of the listeners' own, such as a proxy's"
     )
-
     about: About = About()
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.swagger_ui and self.enabled is False:
-            message = "swagger_ui = true needs the description that enabled = false takes away"
-            raise ValueError(message)
+            raise ValueError("swagger_ui = true needs the description that enabled = false takes away")
         return self
 
     def serves_description(self, *, dev: bool) -> bool:

@@ -120,10 +120,11 @@ def _lock_environment() -> Iterator[None]:
     except OSError as error:
         raise CommandError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
         yield
-    except BlockingIOError:
-        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
     finally:
         os.close(descriptor)
 

@@ -128,18 +128,15 @@ def _read_item(report: Mapping[str, Any], given: Mapping[str, str]) -> _Item:
         vcs = source.get("vcs_info")
         requirement = f"{name} @ {vcs['vcs']}+{url}@{vcs['commit_id']}" if vcs else f"{name} @ {url}"
         requirement += fragment
-    is_asked = bool(report.get("requested"))
-    is_file = "archive_info" in source
-    announced = source.get("archive_info", {}).get("hashes", {}).get("sha256")
     return _Item(
         name=name,
         version=version,
         url=url,
         fragment=fragment,
         requirement=requirement,
-        is_file=is_file,
-        is_asked=is_asked,
-        announced=announced,
+        is_file="archive_info" in source,
+        is_asked=bool(report.get("requested")),
+        announced=source.get("archive_info", {}).get("hashes", {}).get("sha256"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import os
 import re
@@ -104,7 +105,7 @@ def _write(file: Path, info: str, content: list[tuple[str, bytes, int]]) -> None
     rows = csv.writer(record, lineterminator="\n")
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, data, mode in content:
-            rows.writerow([name, recorded_hash(data), len(data)])
+            rows.writerow([name, recorded_hash(hashlib.sha256(data)), len(data)])
             archive.writestr(_entry(name, mode), data)
         rows.writerow([f"{info}/RECORD", "", ""])
         archive.writestr(_entry(f"{info}/RECORD", 0o644), record.getvalue())

@@ -60,7 +60,8 @@ def uninstall(
         raise click.UsageError("--json can't ask for confirmation: --purge with it needs --yes.")
     with readable_errors():
         environment = Environment()
-        keys = _refuse_required(to_distributions(names, environment), environment, force=force)
+        keys = to_distributions(names, environment)
+        _refuse_required(keys, environment, force=force)
     unused = _unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
@@ -93,8 +94,8 @@ def uninstall(
     finish(outcome, as_json)
 
 
-def _refuse_required(keys: list[str], environment: Environment, *, force: bool) -> list[str]:
-    """Return the keys. Refuse those that the host or another plugin requires."""
+def _refuse_required(keys: Collection[str], environment: Environment, *, force: bool) -> None:
+    """Refuse distributions that the host or another plugin requires."""
     shared = [environment.name(key) for key in keys if key in environment.shared]
     if shared:
         raise CommandError(f"The host itself requires {', '.join(shared)}.")
@@ -105,7 +106,6 @@ def _refuse_required(keys: list[str], environment: Environment, *, force: bool) 
             for key, needed in dependents.items()
         ]
         raise CommandError("\n".join([*lines, "Uninstall those as well, or use --force, which blocks them."]))
-    return keys
 
 
 def _unused_without(environment: Environment, keys: Collection[str]) -> list[str]:

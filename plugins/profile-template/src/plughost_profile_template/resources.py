@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from plughost import Operation, Response
 from plughost.http import read_body
-from plughost_profile_template.envelope import Error, Success, success
+from plughost_profile_template.envelope import Success, success
 from plughost_profile_template.models import VIEWS, ProfileChange, ProfileJSON, ProfileJSON11
 from plughost_profile_template.users import new_profile, owner_key
 
@@ -53,38 +53,17 @@ class ProfileEnvelope(Success[ProfileJSON11 | ProfileJSON]):
     """A profile in the requested version."""
 
 
-_LIMITS: Final = {
-    "RateLimit": "Remaining requests, and seconds until the window ends.",
-    "RateLimit-Policy": "The quota, and the seconds of its window.",
-    "RateLimit-Limit": "Allowed requests in a window.",
-    "RateLimit-Remaining": "Remaining requests in the window.",
-    "RateLimit-Reset": "Seconds until the window ends.",
-}
-_TOO_MANY: Final = Response(
-    description="The client sent too many requests.",
-    model=Error,
-    headers={**_LIMITS, "Retry-After": "Seconds to wait."},
-)
-_UNAUTHORIZED: Final = Response(
-    description="The token is missing or invalid.",
-    model=Error,
-    headers={"WWW-Authenticate": "The required authentication scheme."},
-)
-_FORBIDDEN: Final = Response(description="The token's roles don't allow access.", model=Error)
-
-
 def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, Operation]:
-    """Return the operations by method, with the security schemes and roles that they require."""
-    refusals = {429: _TOO_MANY} | ({401: _UNAUTHORIZED, 403: _FORBIDDEN} if security else {})
+    """Return the operations by method, with the security schemes and roles that they require.
+
+    The host adds its own errors to the API description, such as 401 and 429, and the headers of the rate limit.
+    """
     return {
         "GET": Operation(
             id="getProfile",
             summary="Show the user's profile",
             description="The profile of the token's user, or the profile that all users share.",
-            responses={
-                200: Response(description="The profile.", model=ProfileEnvelope, headers=_LIMITS),
-                **refusals,
-            },
+            responses={200: Response(description="The profile.", model=ProfileEnvelope)},
             security=security,
             roles=roles,
         ),
@@ -94,10 +73,8 @@ def operations(security: tuple[str, ...], roles: tuple[str, ...]) -> dict[str, O
             description="Absent fields stay unchanged.",
             request=ProfileChange,
             responses={
-                200: Response(description="The changed profile.", model=ProfileEnvelope, headers=_LIMITS),
-                400: Response(description="The body is not JSON.", model=Error),
-                422: Response(description="Fields are invalid; `errors` names each.", model=Error),
-                **refusals,
+                200: Response(description="The changed profile.", model=ProfileEnvelope),
+                422: Response(description="Fields are invalid; `errors` names each."),
             },
             security=security,
             roles=roles,

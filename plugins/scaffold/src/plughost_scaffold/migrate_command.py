@@ -56,11 +56,13 @@ def new_migration(context: PluginContext[Any], *, plugin: str, what: str, store:
         raise click.UsageError(f"{what!r} has no letter or digit that could name a file.")
     stem = f"{max(numbers, default=0) + 1:04}_{words}"
     files = [folder / f"{stem}.py"] if in_python else [folder / each / f"{stem}.sql" for each in _DIALECTS]
+    content = (_PYTHON_TEMPLATE if in_python else _SQL_TEMPLATE).format(what=what.rstrip("."))
     for file in files:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            (_PYTHON_TEMPLATE if in_python else _SQL_TEMPLATE).format(what=what.rstrip(".")), encoding="utf-8"
-        )
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise click.ClickException(f"{file} can't be written: {error.strerror}.") from error
         click.echo(f"Wrote {file}")
 
 
