@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.host.packages import write_package
 
-from plughost._runtime.optional import ZSTD
+from plughost._optional import ZSTD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -72,14 +72,14 @@ def _words(host: RunningHost) -> list[str]:
 def test_changing_a_setting_keeps_the_comments(host: RunningHost) -> None:
     """The preview shows the file's next content, and the plugin receives the new value."""
     before = _file(host).read_text()
-    preview = host.host.preview_setting("plugins.greeting.word", "howdy")
+    preview = host.host.view.control.preview_setting("plugins.greeting.word", "howdy")
     assert preview.diff.splitlines()[-2:] == ['-word = "hi"', '+word = "howdy"']
     assert not preview.at_restart
     assert _words(host) == ["hi"]
-    assert host.host.change_setting("plugins.greeting.word", "howdy").changed == ("greeting",)
+    assert host.host.view.control.change_setting("plugins.greeting.word", "howdy").changed == ("greeting",)
     assert _words(host) == ["howdy"]
     assert _file(host).read_text() == before.replace('"hi"', '"howdy"')
-    host.host.change_setting("plugins.greeting.word", None)
+    host.host.view.control.change_setting("plugins.greeting.word", None)
     assert _words(host) == ["hello"]
     assert "# between friends" in _file(host).read_text()
 
@@ -99,7 +99,7 @@ def test_changing_a_setting_keeps_the_comments(host: RunningHost) -> None:
 def test_an_invalid_value_changes_nothing(host: RunningHost, key: str, value: object, why: str) -> None:
     """The error and the preview give the reason, and the file stays as it is."""
     before = _file(host).read_text()
-    for change in (host.host.preview_setting, host.host.change_setting):
+    for change in (host.host.view.control.preview_setting, host.host.view.control.change_setting):
         with pytest.raises(CommandError, match=why):
             change(key, value)
     assert _file(host).read_text() == before
@@ -127,7 +127,7 @@ def test_an_edit_that_would_move_another_key_is_refused() -> None:
 
 def test_the_preview_says_that_a_setting_is_read_at_start_only(host: RunningHost) -> None:
     """A change of such a setting takes effect after a restart."""
-    assert host.host.preview_setting("log.level", "debug").at_restart
+    assert host.host.view.control.preview_setting("log.level", "debug").at_restart
 
 
 def test_a_reload_applies_a_change_of_trust(host: RunningHost) -> None:
@@ -143,9 +143,9 @@ def test_a_reload_applies_a_change_of_trust(host: RunningHost) -> None:
 
 def test_demo_logins_need_a_trusted_plugin_and_development_mode(host: RunningHost) -> None:
     """The logins that a plugin offers exist with --dev, and don't exist without it."""
-    assert host.host.logins["ann"]() == "a token of ann"
+    assert host.host.view.control.logins["ann"]() == "a token of ann"
     with running_host(distributions=[plugin_distribution("greeting", Greeting)], dev=False) as other:
-        assert other.host.logins == {}
+        assert other.host.view.control.logins == {}
 
 
 def test_the_temporary_file_of_a_killed_process_is_removed(host: RunningHost) -> None:
@@ -155,6 +155,6 @@ def test_the_temporary_file_of_a_killed_process_is_removed(host: RunningHost) ->
     for left in (old, new):
         left.write_text("half of the")
     os.utime(old, (time.time() - 4000,) * 2)
-    host.host.change_setting("grace_time", 4.0)
+    host.host.view.control.change_setting("grace_time", 4.0)
     assert not old.exists()
     assert new.exists()

@@ -12,7 +12,8 @@ from tests.waiting import wait_until
 
 from plughost import Job, Observer
 from plughost._logging import make_logger
-from plughost._runtime.state import Phase, status_of
+from plughost._runtime.lifecycle import Phase
+from plughost._runtime.view import status_of
 from plughost._settings.models import LogSettings
 from plughost.testing import plugin_distribution, running_host
 
@@ -128,9 +129,9 @@ def test_a_job_cut_off_with_its_plugin_is_forgotten_when_it_ends() -> None:
 def test_a_phase_is_never_followed_by_an_earlier_one() -> None:
     """A host that is stopped while it starts is not ready."""
     with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]) as host:
-        host.host.enter(Phase.DRAINING)
-        host.host.enter(Phase.SERVING)
-        assert host.host.unready == "it is draining"
+        host.host.lifecycle.enter(Phase.DRAINING)
+        host.host.lifecycle.enter(Phase.SERVING)
+        assert host.host.lifecycle.unready == "it is draining"
 
 
 def test_status_names_the_version_that_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -99,10 +99,10 @@ def test_a_group_at_the_root_has_no_other_path() -> None:
 def test_a_plugin_is_switched_off_and_on_while_the_host_runs() -> None:
     """Disabling writes the settings file and takes effect; enabling reverses it."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        assert host.host.switch("greeting", enabled=False).disabled == ("greeting",)
+        assert host.host.view.control.switch("greeting", enabled=False).disabled == ("greeting",)
         assert _disabled(host) == ["greeting"]
         assert _state(host.host)[0] == "disabled"
-        assert host.host.switch("greeting", enabled=True).added == ("greeting",)
+        assert host.host.view.control.switch("greeting", enabled=True).added == ("greeting",)
         assert _disabled(host) == []
 
 
@@ -116,7 +116,7 @@ def test_dependents_of_a_disabled_plugin_are_blocked() -> None:
     """Unlike an edit by hand, the command is not refused because of them; its report names them."""
     needy = plugin_distribution("needy", _plugin("/needy"), requires=["plughost-greeting"])
     with running_host(distributions=[plugin_distribution("greeting", Greeting), needy]) as host:
-        report = host.host.switch("greeting", enabled=False)
+        report = host.host.view.control.switch("greeting", enabled=False)
         assert (report.swapped, report.disabled, report.removed, report.failed) == (True, ("greeting",), (), ())
         assert [label for label, _ in report.blocked] == ["needy (plughost-needy 1.0)"]
 
@@ -132,7 +132,7 @@ def test_a_plugin_that_cannot_be_disabled_is_reported(name: str, settings: dict[
     """An unknown or required plugin stays as it is, with the reason."""
     with running_host(settings=settings, distributions=[plugin_distribution("greeting", Greeting)]) as host:
         with pytest.raises(CommandError, match=message):
-            host.host.switch(name, enabled=False)
+            host.host.view.control.switch(name, enabled=False)
         assert _state(host.host)[0] == "active"
 
 
@@ -142,14 +142,14 @@ def test_a_plugin_skipped_on_the_command_line_cannot_be_enabled() -> None:
         running_host(without=["greeting"], distributions=[plugin_distribution("greeting", Greeting)]) as host,
         pytest.raises(CommandError, match="skipped by --without"),
     ):
-        host.host.switch("greeting", enabled=True)
+        host.host.view.control.switch("greeting", enabled=True)
 
 
 def test_kept_objects_survive_the_plugins_instance() -> None:
     """After disabling and enabling, the new instance finds the objects of the first one."""
     with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
-        host.host.switch("greeting", enabled=False)
-        host.host.switch("greeting", enabled=True)
+        host.host.view.control.switch("greeting", enabled=False)
+        host.host.view.control.switch("greeting", enabled=True)
         assert host.host.view.answer_query("greeting", "size") == {"size": 2}
 
 
@@ -165,7 +165,7 @@ def test_commands_reach_the_plugin_in_the_running_host(tmp_path: Path) -> None:
             )  # fmt: skip
             assert context.query_host("size") == {"size": 1}
             assert context.query_host("age") == {"error": "no plugin greeting with the query age is active"}
-            host.host.switch("greeting", enabled=False)
+            host.host.view.control.switch("greeting", enabled=False)
             assert context.query_host("size") == {"error": "no plugin greeting with the query size is active"}
         finally:
             control.stop()

@@ -149,9 +149,9 @@ def test_modules_of_an_inspected_plugin_are_imported_afresh(folder: Path) -> Non
     install(folder, "other", "'early'", "1.0")
     with running_host(distributions=InFolder(folder), settings={"disabled": ["other"]}) as host:
         state = host.host
-        state.preview_host(state.settings.with_all_enabled())
+        state.preview(state.settings.with_all_enabled())
         install(folder, "other", "'late'", "2.0")
-        assert state.switch("other", enabled=True).added == ("other",)
+        assert state.view.control.switch("other", enabled=True).added == ("other",)
         with host.client() as client:
             assert client.get("/other").json()["word"] == "late"
 
@@ -163,7 +163,7 @@ def test_no_reload_runs_while_a_plugin_is_inspected(folder: Path, monkeypatch: p
     with running_host(distributions=InFolder(folder), settings={"disabled": ["base"]}) as host:
         state = host.host
         monkeypatch.setattr(sys, "note_lock", lambda: were_locked.append(state._change_lock.locked()), raising=False)
-        state.preview_host(state.settings.with_all_enabled())
+        state.preview(state.settings.with_all_enabled())
     assert were_locked == [True]
 
 
@@ -181,9 +181,9 @@ def test_a_stop_ends_the_inspection_of_a_plugin(folder: Path, monkeypatch: pytes
         ThreadPoolExecutor() as pool,
     ):
         monkeypatch.setattr(sys, "hang", hang, raising=False)
-        preview = pool.submit(host.host.preview_host, host.host.settings.with_all_enabled())
+        preview = pool.submit(host.host.preview, host.host.settings.with_all_enabled())
         assert inspected.wait(30)
-        host.host.request_stop()
+        host.host.lifecycle.request_stop()
         with pytest.raises(Interrupted):
             preview.result(60)
         go_on.set()

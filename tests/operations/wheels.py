@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import plughost
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def build_wheel(
@@ -195,3 +195,33 @@ def checkout_wheel(
         requires=config["options"]["install_requires"].strip().split("\n"),
         entry_points="".join(f"[{group}]{lines}\n" for group, lines in points.items()),
     )
+
+
+def rewrite(wheel: Path, change: Callable[[dict[str, bytes]], Any], kind: int = zipfile.ZIP_STORED) -> None:
+    """Change the files of a wheel, which stays a valid archive."""
+    with zipfile.ZipFile(wheel) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    change(content)
+    with zipfile.ZipFile(wheel, "w", kind) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+def record_of(content: dict[str, bytes]) -> str:
+    """Return the path of the RECORD."""
+    return next(name for name in content if name.endswith("/RECORD"))
+
+
+def code_of(content: dict[str, bytes]) -> str:
+    """Return the path of a module."""
+    return next(name for name in content if name.endswith("__init__.py"))
+
+
+def own_record(content: dict[str, bytes]) -> None:
+    """Update RECORD to match, like a careful attacker."""
+    record = record_of(content)
+    rows = ""
+    for name, data in content.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        rows += f"{name},sha256={digest},{len(data)}\n" if name != record else f"{name},,\n"
+    content[record] = rows.encode()

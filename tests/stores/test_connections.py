@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.stores.proxy import Proxy
 
     from plughost import Store
-    from plughost._runtime.claims import Claims
+    from plughost.stores._claims import Claims
 
 
 def test_a_wait_for_a_connection_is_limited(

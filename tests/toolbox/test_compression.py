@@ -14,8 +14,8 @@ import falcon
 import pytest
 
 from plughost._apps.compression import _choose_encoding, _compressed_parts, zstd
+from plughost._optional import ZSTD, LibraryError, import_optional
 from plughost._runtime.generation import GenerationRefused
-from plughost._runtime.optional import ZSTD, LibraryError, import_optional
 from plughost.http._response import WrappedStream
 
 from .conftest import NotesPlugin, notes_host

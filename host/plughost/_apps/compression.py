@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
-from plughost._runtime.optional import ZSTD, import_optional
+from plughost._optional import ZSTD, import_optional
 from plughost._waiting import Pause
 from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, stream_parts
 

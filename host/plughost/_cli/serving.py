@@ -39,7 +39,7 @@ from plughost._runtime.host import Host
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import client_authorities, has_https, listeners_of
 from plughost._runtime.sockets import Sockets, inherit
-from plughost._runtime.state import Phase, status_of
+from plughost._runtime.view import status_of
 from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
@@ -85,7 +85,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     restart = Restart(
         sockets,
         control,
-        can_restart=lambda: host.phase is Phase.SERVING,
+        can_restart=lambda: host.lifecycle.is_serving,
         served=lambda: (host.generation.number, host.last_reload),
         stop=partial(_request_stop, host),
     )
@@ -110,7 +110,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
             predecessor.report(pid=os.getpid())
         else:
             notify("READY=1")
-        host.wait()
+        host.lifecycle.wait()
     _stop(host, control, restart, reporter)
 
 
@@ -134,7 +134,7 @@ def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Rep
         reporter.report("stopped", "Stopped before it served, as it was asked to.", answered=True)
         raise SystemExit(0) from None
     except (AlreadyRunning, CertificateError, ListenError, OSError) as error:
-        if host.phase is Phase.SERVING:  # it can't take commands
+        if host.lifecycle.is_serving:  # it can't take commands
             host.stop()
         control.stop()
         predecessor.report(reason=str(error))
@@ -145,14 +145,14 @@ def _stop(host: Host, control: Control, restart: Restart, reporter: Reporter) ->
     """Finish the requests in flight, of a host that another process replaces or that ends."""
     restart.cancel()
     if restart.done:
-        host.handed_over = True
+        host.lifecycle.handed_over = True
         reporter.report("stopping", "Another process serves now: finishing the requests in flight ...", replaced=True)
     else:
         notify("STOPPING=1")
         if delay := host.settings.host.shutdown_delay:
             after = f"for {delay:g} s (setting shutdown_delay), or until another SIGTERM"
             reporter.report("leaving", f"Readiness is down. Requests are still served {after}.", seconds=delay)
-            host.delay_stop()
+            host.lifecycle.delay_stop(host.settings.host.shutdown_delay)
         reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
     answered = host.stop()
     control.stop()
@@ -207,8 +207,8 @@ def check(settings: Settings, *, dev: bool, without: Collection[str], files: boo
 
 
 def _drain(host: Host, *, undo: bool) -> Response:
-    host.drain(undo=undo)
-    return {"phase": host.phase.value, "unready": host.unready}
+    host.lifecycle.drain(undo=undo)
+    return {"phase": host.lifecycle.phase.value, "unready": host.lifecycle.unready}
 
 
 def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None) -> None:
@@ -226,4 +226,4 @@ def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
 def _request_stop(host: Host) -> None:
     """Stop the host, even if nobody reads its log. Safe in a signal handler."""
     drop_unread()
-    host.request_stop()
+    host.lifecycle.request_stop()

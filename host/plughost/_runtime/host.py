@@ -9,7 +9,6 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.errors import CommandError
 from plughost._logging import silent_logger
 from plughost._plugins.failures import Interrupted, bounded
 from plughost._plugins.registry import Registry
@@ -23,14 +22,15 @@ from plughost._runtime.generation import (
     report_swapped,
     report_unchanged,
 )
-from plughost._runtime.state import HostState, Phase
-from plughost._settings.editing import edit_setting, editing
+from plughost._runtime.lifecycle import Phase
+from plughost._runtime.state import HostState
+from plughost._runtime.trusted import TrustedControl
+from plughost._runtime.view import LiveView
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Collection, Mapping
 
-    from plughost._api.host import HostControl, SettingChange
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.distributions import Snapshot
     from plughost._plugins.environment import Environment
@@ -40,20 +40,21 @@ _END_SECONDS: Final = 2.0  # for idle threads to end, and for requests if a relo
 
 
 class Host(HostState):
-    """A host of plugins in this process, which may have several. For trusted plugins, it is a `HostControl`."""
+    """A host of plugins in this process, which may have several."""
 
     # As in `HostState`: a type that pyright infers from an assignment here would be narrower.
+    view: LiveView
     generation: Generation
     started_at: datetime | None
-    phase: Phase
     imported: dict[str, Snapshot]
     attempted: dict[str, Snapshot]
     last_reload: ReloadReport | None
     drain_seconds: float
-    drained_at: float | None
 
-    def environment(self) -> Environment:
-        return self._discovery.discover(self.settings.host.allowed)
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        """Prepare a host that does nothing yet, with the arguments of `HostState`."""
+        super().__init__(settings, **options)
+        self.view = LiveView(self, TrustedControl(self, self.reload, self.preview), self.preview)
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
@@ -61,10 +62,12 @@ class Host(HostState):
         generation = build(self, environment, self._register(environment, self.settings), self.settings)
         return rehearse(self, generation) if rehearsed else generation
 
-    def preview_host(self, settings: Settings, *, dev: bool = False) -> Host:
+    def preview(self, settings: Settings, *, dev: bool = False) -> Host:
+        """Return a host with other settings that opens nothing, to show what it would serve."""
         without, distributions = self.without, self._distributions
         host = Host(settings, dev=dev, without=without, logger=silent_logger(), distributions=distributions)
-        host._stop_requests = self._stop_requests  # a stop waits for the lock below, so it ends the preview
+        # A stop waits for the lock below, so it ends the preview.
+        host.lifecycle.stop_requests = self.lifecycle.stop_requests
         with self._change_lock:  # a reload would take what is imported here for what is installed then
             host.generation = host.dry_run()
             host.generation.close()
@@ -87,7 +90,7 @@ class Host(HostState):
             self._swap(generation)
             self.imported = self.attempted
             self.started_at = datetime.now(UTC)
-            self.enter(Phase.SERVING)
+            self.lifecycle.enter(Phase.SERVING)
             generation.notify("started")
             self.jobs.set_plugins(generation.registry.active())
 
@@ -113,85 +116,15 @@ class Host(HostState):
             )
             return report
 
-    @property
-    def logins(self) -> Mapping[str, Callable[[], str]]:
-        """Functions that issue a token, by demo account."""
-        return {name: issue for record in self.active for name, issue in record.context.logins.items()}
-
-    def switch(self, name: str, *, enabled: bool, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        with editing(self.settings) as settings:
-            host = settings.host
-            installed = self.environment().plugins
-            if name not in {each.name for each in installed}:
-                raise CommandError(f"No plugin named {name} is installed.")
-            if enabled and name in self.without:
-                raise CommandError(f"{name} is skipped by --without; start the host without that.")
-            if not enabled and name in host.required:
-                raise CommandError(f"The setting required names {name}; remove it there first.")
-            others = [each for each in host.disabled if each != name]
-            accept = [] if enabled else [each.name for each in installed if name in each.requires]
-            return self._change_and_reload("disabled", others if enabled else [*others, name], accept, origin)
-
-    def preview_setting(self, key: str, value: object) -> SettingChange:
-        return edit_setting(self.settings, self.generation.models, key, value).preview()
-
-    def change_setting(self, key: str, value: object, *, origin: Mapping[str, Any] | None = None) -> ReloadReport:
-        with editing(self.settings):
-            return self._change_and_reload(key, value, (), origin)
-
-    def purge(self, name: str, *, origin: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        from plughost.stores import StoreError, purge  # noqa: PLC0415 - brings every store's code
-
-        if name in {store.plugin for store in self.stores.values()}:
-            raise CommandError(f"{name} serves its stores. Disable it first.")
-        stores = self.preview_host(self.settings.with_all_enabled()).stores
-        own = [store for store in stores.values() if store.plugin == name]
-        if not own:
-            raise CommandError(f"No installed plugin named {name} has a store.")
-        for store in own:
-            try:
-                with self.audit.recording("purge", target=[store.name], **(origin or {})):
-                    purge(store)
-            except StoreError as error:
-                raise CommandError(f"The store {store.name} was not dropped: {error}") from error
-        return tuple(store.name for store in own)
-
-    def wait(self) -> None:
-        self._stop_requests.wait(1)
-
-    def request_stop(self) -> None:
-        """Make `wait` return; at the second request, `delay_stop`. Safe in a signal handler."""
-        self._stop_requests.add()
-
-    def drain(self, *, undo: bool = False) -> None:
-        """Take readiness down, and serve everything, until that is undone or the process ends."""
-        if undo:
-            self.drained_at = None
-        elif self.drained_at is None:
-            self.drained_at = monotonic()
-        self.logger.info("readiness", ready=self.unready is None, reason=self.unready)
-
-    def delay_stop(self) -> None:
-        """Take readiness down for `shutdown_delay` before the stop, and serve everything meanwhile.
-
-        The time since `drain` took it down counts, too. A second request to stop ends the wait.
-        """
-        delay = self.settings.host.shutdown_delay
-        if self.phase is Phase.SERVING and delay:
-            self.enter(Phase.LEAVING)
-            self.logger.info("readiness", ready=False, reason=self.unready)
-            remaining = delay if self.drained_at is None else self.drained_at + delay - monotonic()
-            self._stop_requests.wait(2, remaining)
-
     def stop(self) -> bool:
         """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
 
         All have `grace_time` together, and requests 2 s more if a reload took it. A reload that takes longer, such as
         for a migration that hangs, is left behind. What it has swapped in or committed by then stays.
         """
-        self.enter(Phase.DRAINING)
+        self.lifecycle.enter(Phase.DRAINING)
         with self._stop_lock:
-            if self.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
+            if self.lifecycle.phase is Phase.STOPPED:  # by another call, while this one waited for the lock
                 return True
             asked, grace = monotonic(), self.settings.host.grace_time
             has_lock = self._change_lock.acquire(timeout=grace)
@@ -217,13 +150,13 @@ class Host(HostState):
         self.request_log.access.write()
         self.generation.notify("stopping")
         self.generation.close()
-        self.enter(Phase.STOPPED)
+        self.lifecycle.enter(Phase.STOPPED)
         return answered
 
     def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
         running = self.generation
-        if self.phase is not Phase.SERVING:
-            return report_unchanged(running, [f"the host is {self.phase}, not serving"], started)
+        if not self.lifecycle.is_serving:
+            return report_unchanged(running, [f"the host is {self.lifecycle.phase}, not serving"], started)
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
@@ -254,7 +187,7 @@ class Host(HostState):
         """Return a registry of all installed plugins. Those to skip are disabled."""
         skipped = {*settings.host.disabled, *self.without}
         timeout = settings.host.hook_timeout
-        registry = Registry(environment.plugins, skipped, timeout=timeout, interrupted=self._is_stopping)
+        registry = Registry(environment.plugins, skipped, timeout=timeout, interrupted=self.lifecycle.is_stopping)
         self.attempted = imported_snapshots(registry, environment)
         return registry
 
@@ -269,7 +202,7 @@ class Host(HostState):
             if running.number:
                 generation = migrate(self, generation)
             else:  # a stop ends the process, which undoes the migrations; a reload may take `grace_time`
-                generation = bounded(partial(migrate, self, generation), inf, "migrate", self._is_stopping)
+                generation = bounded(partial(migrate, self, generation), inf, "migrate", self.lifecycle.is_stopping)
             refuse(generation, running, accept, strict=self._strict)
         except BaseException:
             self.serving.release_prepared()
@@ -282,7 +215,7 @@ class Host(HostState):
         open_before, running = set(self.serving.sites), self.generation
         is_start = not running.number
         try:
-            if self._is_stopping():
+            if self.lifecycle.is_stopping():
                 raise Interrupted("the host is stopping")
             self.request_log.record_all()
             if any(each.declared.jobs for each in following.registry.active()):
@@ -332,27 +265,9 @@ class Host(HostState):
             self.logger.error("a store of the last generation did not close", exc_info=error)
         return [f"{each}, after {waited:.1f} s (the setting grace_time is {grace:g} s)" for each in cut_off]
 
-    def _change_and_reload(
-        self, key: str, value: object, accept: Collection[str], origin: Mapping[str, Any] | None
-    ) -> ReloadReport:
-        """Change a setting in the file and reload. If that is refused, restore the file."""
-        edit = edit_setting(self.settings, self.generation.models, key, value)
-        edit.apply()
-        report = self.reload(accept, origin=origin)
-        if report.problems:
-            edit.undo()
-        return report
-
-    def _is_stopping(self) -> bool:
-        return self._stop_requests.made or self.phase in {Phase.LEAVING, Phase.DRAINING, Phase.STOPPED}
-
     def _renew_certificate(self, report: ReloadReport) -> ReloadReport:
-        if self.phase is not Phase.SERVING or not self.serving.certificates:
+        if not self.lifecycle.is_serving or not self.serving.certificates:
             return report
         from plughost._tls.certificates import reload_certificate  # noqa: PLC0415 - brings cryptography
 
         return reload_certificate(report, self.serving, self.generation.sites, self.settings, dev=self.dev)
-
-
-if TYPE_CHECKING:
-    _control: type[HostControl] = Host  # plugins that are trusted get it as such

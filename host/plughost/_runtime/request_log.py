@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._logging import LineWriter, format_timestamp
 from plughost._servers.base import RECEIVED
-from plughost.http._response import WrappedStream
+from plughost.http._response import WrappedStream, stream_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -283,7 +283,7 @@ class AccessLog:
             return
         if resp.stream is not None:
             stream = resp.stream
-            resp.stream = WrappedStream(stream, stream, lambda: self._record(req, resp))
+            resp.stream = WrappedStream(stream, stream_parts(stream), lambda: self._record(req, resp))
         else:
             self._record(req, resp)
 

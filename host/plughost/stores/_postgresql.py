@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._runtime.claims import Claims
-from plughost._runtime.optional import LibraryError, import_optional
+from plughost._optional import LibraryError, import_optional
+from plughost.stores._claims import Claims
 from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, Unavailable, Unreached, translate
 from plughost.stores._pool import Pool, WaitStatistics
 from plughost.stores._postgresql_sessions import (

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import structlog
 
     from plughost._api.declarations import Store
-    from plughost._runtime.claims import Claims
+    from plughost.stores._claims import Claims
     from plughost.stores._databases import Database
     from plughost.stores._sessions import Session
 

@@ -125,7 +125,8 @@ def test_every_tab_is_notified_of_a_reload(start: Start) -> None:
         with console.client.stream("GET", "/q/dev/events", timeout=60) as stream:
             lines = (line for line in stream.iter_lines() if line.startswith("data"))
             assert '"generation":1' in next(lines)
-            switching = threading.Thread(target=console.host.host.switch, args=["shelf"], kwargs={"enabled": False})
+            control = console.host.host.view.control
+            switching = threading.Thread(target=control.switch, args=["shelf"], kwargs={"enabled": False})
             switching.start()
             event = next(lines)
             switching.join()

@@ -200,18 +200,18 @@ def test_a_manual_drain_makes_the_host_unready_with_a_reason() -> None:
     """This takes effect at once, whatever was cached; the host counts as started and alive."""
     with _host(cache=300) as host, host.client() as client:
         assert client.get("/q/health/ready").status_code == 200
-        host.host.drain()
+        host.host.lifecycle.drain()
         answer = client.get("/q/health/ready")
         assert answer.status_code == 503
         assert "plughost drain" in _checks(answer)["host"]["data"]["reason"]
         assert client.get("/q/health/started").status_code == client.get("/q/health/live").status_code == 200
-        host.host.drain(undo=True)
+        host.host.lifecycle.drain(undo=True)
         assert client.get("/q/health/ready").status_code == 200
 
 
 def _wait_for_phase(host: RunningHost, phase: str) -> None:
     for _ in range(1000):
-        if host.host.phase == phase:
+        if host.host.lifecycle.phase == phase:
             return
         threading.Event().wait(0.01)
     raise AssertionError(f"the host never came to be {phase}")

@@ -84,11 +84,11 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
     """The overview shows the change, and is drawn again without a reload of the page."""
     console.browser.execute_script("window.mark = true")
     console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
-    host.host.switch("messages", enabled=False)
+    host.host.view.control.switch("messages", enabled=False)
     console.wait_for_text("[data-news]", "disabled: messages")
     console.wait_for_text(".state", f"generation {host.host.generation.number}")
     assert console.browser.execute_script("return window.mark")
-    host.host.switch("messages", enabled=True)
+    host.host.view.control.switch("messages", enabled=True)
     console.wait_for_text("[data-news]", "added: messages")
 
 
