@@ -36,7 +36,7 @@ class Availability:
     """Opens a store, and knows whether its database is available.
 
     Attributes:
-        handle: The open store; None before it is opened. Its database may have been lost since.
+        handle: The open store; None before it is opened. After a loss, what it was before, perhaps closed since.
         problem: Why it can't be used; None while it can, and before it is opened.
         is_lost: Whether it was lost, and has not yet stayed available for long enough.
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
@@ -51,7 +51,6 @@ class Availability:
         self.problem: StoreError | None = None
         self.is_lost = False
         self.failure: tuple[float, Mode] | None = None
-        self._before_damage: StoreHandle | None = None
         self._wait_until = self._retry_at = self._next_warning_at = self._recovered_at = 0.0
         self._lost_reason: str | None = None  # reset once the outage lasts
         self._open_lock = threading.Lock()
@@ -109,22 +108,21 @@ class Availability:
         return self.handle
 
     def _reopen(self, deadline: float) -> StoreHandle:
-        handle = self.handle
-        if handle is not None and not (isinstance(self.problem, Damaged) and self._database.exists()):
-            handle.sessions.probe(deadline=deadline)  # and of a missing file, nothing is made in its place
-            return handle
-        if handle is not None:
+        before = self.handle
+        if before is not None:
+            is_damaged = isinstance(self.problem, Damaged) and self._database.exists()
+            if not is_damaged and not before.sessions.closed.is_set():
+                before.sessions.probe(deadline=deadline)  # and of a missing file, nothing is made in its place
+                return before
             # Another file may be there now: nobody may use the old one once the new one is open.
-            if not handle.sessions.close():
+            if not before.sessions.close():
                 raise Damaged(f"The {self._database.label} is still in use by operations that began before.")
-            self._before_damage, self.handle = handle, None
-            handle.close()
-        if self._before_damage is not None:
+            before.close()
             with self._database.administer() as db:
-                if self._schema_number(db) < self._before_damage.schema:
+                if self._schema_number(db) < before.schema:
                     message = f"The {self._database.label} was replaced by something else: put it or a backup back."
                     raise Damaged(message)
-                self._check_tables(db, self._before_damage.columns)
+                self._check_tables(db, before.columns)
         handle = StoreHandle(self._target)
         handle.commit()
         return handle
