@@ -9,10 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count
 
 from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable
 from plughost.stores._errors import ConnectionLost, Damaged
+from plughost.stores._manager import check
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Store
 
+PARTS = "CREATE TABLE parts (number INTEGER);"
 NOWHERE = "postgresql://nobody@127.0.0.1:1/none"
 SOON = 20.0
 """Seconds within which is answered who doesn't wait for the patience of a store, which is twice as long here."""
@@ -46,6 +49,81 @@ def test_a_damaged_store_is_not_waited_for(
         for _ in range(2):
             with pytest.raises(Damaged, match="no table products any more"):
                 thread.submit(store.read, count).result(SOON)
+
+
+class Reopened:
+    """A store that is reopened after damage, as far as its entities, which are defined once `go_on` is set."""
+
+    def __init__(self, opening: Callable[..., Stores], config: StoresConfig, declare: Declare) -> None:
+        self.is_damaged, self.reached, self.go_on = threading.Event(), threading.Event(), threading.Event()
+        declared = declare(PRODUCTS + PARTS, entities=self.define, tables=("products", "parts"))
+        self.store = opening(config, declared)["catalog"]
+
+    def define(self, db: Any) -> Any:
+        """Define the entities."""
+        if self.is_damaged.is_set():
+            self.reached.set()
+            assert self.go_on.wait(SOON)
+        return product_entities(db)
+
+    def alter(self, sql: str) -> None:
+        """Change the tables."""
+        with self.store.database.administer() as db:
+            db.script(sql)
+
+    def damage_and_repair(self) -> None:
+        """Let an operation find that a table is gone, and bring the table back."""
+        self.alter("DROP TABLE parts")
+        with pytest.raises(Damaged, match="no table parts"):
+            self.store.read(use_parts)
+        self.alter(PARTS)
+        self.is_damaged.set()
+
+
+@pytest.fixture
+def reopened(opening: Callable[..., Stores], config: StoresConfig, declare: Declare) -> Reopened:
+    """A store that was not damaged yet."""
+    return Reopened(opening, config, declare)
+
+
+def use_parts(db: Any) -> Any:
+    """Read the table that no entity has."""
+    return db.session.rows("SELECT number FROM parts")
+
+
+def test_damage_found_while_a_store_is_reopened_counts(reopened: Reopened) -> None:
+    """The reopening began before that, and does not refute it."""
+    begun = threading.Event()
+
+    def find_damage(db: Any) -> None:
+        begun.set()
+        assert reopened.reached.wait(SOON)
+        reopened.alter("DROP TABLE parts")
+        use_parts(db)
+
+    with ThreadPoolExecutor(2) as threads:
+        early = threads.submit(reopened.store.read, find_damage)
+        assert begun.wait(SOON)
+        reopened.damage_and_repair()
+        late = threads.submit(reopened.store.read, count)
+        with pytest.raises(Damaged, match="no table parts"):
+            early.result(SOON)
+        reopened.go_on.set()
+        late.exception(SOON)
+    assert "no table parts" in check(reopened.store).data["reason"]
+
+
+def test_a_store_that_is_closed_while_it_is_reopened_stays_closed(reopened: Reopened) -> None:
+    """Closing does not wait for the database, and nothing of the store remains open."""
+    reopened.damage_and_repair()
+    with ThreadPoolExecutor(2) as threads:
+        late = threads.submit(reopened.store.read, count)
+        assert reopened.reached.wait(SOON)
+        threads.submit(reopened.store.close).result(SOON / 2)
+        reopened.go_on.set()
+        assert isinstance(late.exception(SOON), Unavailable)
+    with reopened.store.database.exclusive_claim():
+        assert reopened.store.state == "closed"
 
 
 def test_a_store_is_not_tried_again_before_its_pause_is_over(

@@ -143,7 +143,7 @@ class Pool(ABC):
         self.slots: FairSemaphore = FairSemaphore(self.size, busy_message)
         self._idle_limit = config.pool_idle
         self._idle: deque[tuple[Any, float]] = deque()  # each access is atomic, so it needs no lock
-        self._closed = threading.Event()
+        self.closed: threading.Event = threading.Event()
 
     @abstractmethod
     def _connect(self, deadline: float) -> Any:
@@ -200,7 +200,7 @@ class Pool(ABC):
         else:
             connection.close()
         self.slots.release()
-        if self._closed.is_set():
+        if self.closed.is_set():
             self.disconnect()
         elif len(self._idle) > 1:
             self.shrink(now)
@@ -217,7 +217,7 @@ class Pool(ABC):
 
     def close(self) -> bool:
         """Close every connection, those in use once they are released; return whether all are closed."""
-        self._closed.set()
+        self.closed.set()
         self.disconnect()
         return not self.slots.in_use
 

@@ -304,7 +304,7 @@ class PostgreSQLSessions(Pool):
 
     def _run_watcher(self) -> None:
         restorer: threading.Thread | None = None
-        while not self._closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
+        while not self.closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
             now = time.monotonic()
             for connection, deadline in list(self._watched.values()):
                 if now >= deadline:

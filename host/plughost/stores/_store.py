@@ -84,15 +84,16 @@ class OpenStore(Generic[E]):
         """Whether it is open, waits for its database to be reachable (again), or is closed for good."""
         if self._gate.is_closed:
             return "closed"
-        return "open" if self._availability.is_open else "unavailable"
+        is_open = self._availability.handle is not None and self._availability.loss is None
+        return "open" if is_open else "unavailable"
 
     @property
     def problem(self) -> str | None:
         """Why operations fail, as far as it is known without asking the database."""
-        problem = self._availability.problem
-        if problem is None and self._availability.failure is not None:
+        loss = self._availability.loss
+        if loss is None and self._availability.failure is not None:
             return "its database fails, as on a full disk; the log has the reason"
-        return None if problem is None else str(problem)
+        return None if loss is None else str(loss.problem)
 
     @property
     def schema(self) -> int | None:
@@ -142,7 +143,7 @@ class OpenStore(Generic[E]):
 
     def defer(self, error: StoreError) -> None:
         """Record why it can't be migrated yet. Its operations try again, once it is open."""
-        self._availability.record_open_failure(error)
+        self._availability.record_loss(error, at_opening=True)
 
     def open(self) -> bool:
         """Commit the migrations, and admit operations; return whether anything was migrated.
@@ -153,9 +154,10 @@ class OpenStore(Generic[E]):
         handle, self._uncommitted = self._uncommitted, None
         try:
             was_migrated = handle is not None and handle.commit()
-            self._availability.handle = handle
+            if handle is not None:
+                self._availability.opened(handle, self._availability.loss)
         except StoreError as error:
-            self._availability.record_open_failure(error)
+            self._availability.record_loss(error, at_opening=True)
             raise
         finally:
             self._gate.refusal = None
@@ -297,7 +299,7 @@ class OpenStore(Generic[E]):
             result = self._run_with_retries(mode, deadline, operation, args, kwargs)
             if mode is not Mode.READ:
                 current_operation.writes += 1
-            if self._availability.is_lost or self._availability.failure is not None:
+            if self._availability.is_reported or self._availability.failure is not None:
                 with suppress(Exception):
                     self._availability.record_success(mode)
             return result
@@ -314,7 +316,7 @@ class OpenStore(Generic[E]):
             session: Session | None = None
             try:
                 handle = availability.handle
-                if handle is None or availability.problem is not None:
+                if handle is None or availability.loss is not None:
                     handle = availability.ensure_open(deadline)
                 session = handle.sessions.session(mode, deadline)
                 return handle.run_operation(session, operation, args, kwargs)
