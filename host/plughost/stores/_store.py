@@ -98,14 +98,16 @@ class OpenStore(Generic[E]):
     @property
     def schema(self) -> int | None:
         """The number of its schema; None before it is opened."""
-        return self._availability.handle.schema if self._availability.handle else None
+        handle = self._availability.handle
+        return handle.schema if handle is not None else None
 
     @property
     def figures(self) -> dict[str, float]:
         """How many connections are open and in use, their limit, and the waits for them and for locks."""
-        if self._availability.handle is None:
+        handle = self._availability.handle
+        if handle is None:
             return {}
-        pool = self._availability.handle.sessions
+        pool = handle.sessions
         return {
             "connections_in_use": pool.slots.in_use,
             "connections_open": pool.connections,
