@@ -12,7 +12,7 @@ from falcon.testing import create_environ
 from tests.http.reached import Logged, Reached, holds, is_problem
 from tests.http.table import RAISED
 
-from plughost.http._request import FAILED
+from plughost.http._environ import FAILED
 
 if TYPE_CHECKING:
     from plughost.testing import RunningHost

@@ -21,6 +21,7 @@ from plughost import Operation, Route, RouteGroup, hookimpl
 from plughost._apps.mounting import mount
 from plughost._apps.site import Site
 from plughost.http import Request, secure_url
+from plughost.http._environ import MOUNTED, SITE
 from plughost.testing import plugin_distribution, running_host
 
 PROXIES = [ip_network("10.0.0.0/8"), ip_network("fd00::/8")]
@@ -142,7 +143,7 @@ def address(target: str, host: str | None, port: int | None = 8443) -> str | Non
     environ = create_environ(path="/a", query_string="b=c")
     site = Site("main", falcon.App())
     site.secure_port = port
-    environ |= {"REQUEST_URI": target, "plughost.site": site}
+    environ |= {"REQUEST_URI": target, SITE: site}
     if host is None:
         del environ["HTTP_HOST"]
     else:
@@ -210,7 +211,7 @@ def test_requests_in_flight_are_listed_by_plugin_even_in_a_swapped_out_app() -> 
     """Each request is listed with its plugin until its response ends, whichever app serves it."""
 
     def streams(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        environ["plughost.mounted"] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
+        environ[MOUNTED] = mount(environ["PATH_INFO"][1:], RouteGroup(prefix="/x", routes=()), 1).fallback
         return iter([b"a"])
 
     site = Site("main", streams)  # type: ignore[arg-type] # any WSGI app will do

@@ -16,11 +16,9 @@ from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
 from plughost._logging import REQUEST_ID
 from plughost._waiting import Pause
+from plughost.http._environ import FAILED, REFUSED, UNCHECKED
 from plughost.http._request import (
     DEFAULT_PORTS,
-    FAILED,
-    REFUSED,
-    UNCHECKED,
     address_of,
     has_checked_host,
     host_name,

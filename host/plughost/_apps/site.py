@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from plughost._logging import REQUEST_ID
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
+from plughost.http._environ import FAILED, FORWARDED, MOUNTED, REFUSED, SITE, TRUSTED
 from plughost.http._errors import PROBLEM_DETAILS
-from plughost.http._request import DEFAULT_PORTS, FAILED, REFUSED, TRUSTED, address_of, host_name
+from plughost.http._request import DEFAULT_PORTS, address_of, host_name
 from plughost.http._response import check_part, close_stream, file_blocks
 from plughost.http._routing import find_group, raw_path
 
@@ -164,7 +165,7 @@ class Site:
             self._finish_request(serving_app, request_key)
             serving_app = self._current
             serving_app.requests[request_key] = environ
-        environ["plughost.site"] = self
+        environ[SITE] = self
         environ["wsgi.file_wrapper"] = file_blocks
         context = copy_context()  # log fields or the precision of decimals that a plugin sets end with the request
         try:
@@ -194,7 +195,7 @@ class Site:
     def _apply_forwarded(self, environ: dict[str, Any]) -> None:
         """Take client, scheme and host from a trusted proxy's headers. Drop these headers from other clients."""
         forwarded = {name: environ.pop(name) for name in _FORWARDED if name in environ}
-        environ["plughost.forwarded"] = True  # even if untrusted, for resources that may not be reached through a proxy
+        environ[FORWARDED] = True  # even if untrusted, for resources that may not be reached through a proxy
         if not self._trusted or not self._is_trusted(environ.get("REMOTE_ADDR", "")):
             return
         environ[TRUSTED] = True
@@ -284,7 +285,7 @@ def _respond_to_failure(
         failure = RuntimeError(f"the application raised {type(error).__name__}")
         failure.__cause__, error = error, failure
     environ[FAILED] = error
-    environ[REFUSED] = environ.get("plughost.mounted")
+    environ[REFUSED] = environ.get(MOUNTED)
     failed = type(error), error, error.__traceback__
     return app(environ, cast("StartResponse", lambda *head: start_response(*head, failed)))
 
@@ -305,5 +306,5 @@ def _end(requests: Iterable[dict[str, Any]], key: str) -> None:
 
 def _plugin_of(environ: dict[str, Any]) -> str:
     """Return the plugin of a request, or an empty string if it has none or is not routed yet."""
-    mounted: MountedRoute | None = environ.get("plughost.mounted")
+    mounted: MountedRoute | None = environ.get(MOUNTED)
     return mounted.plugin if mounted is not None else ""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._logging import LineWriter, format_timestamp
 from plughost._servers.base import RECEIVED
+from plughost.http._environ import SITE
 from plughost.http._response import WrappedStream, stream_parts
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class RequestLog:
                 (environ.get("REQUEST_URI") or req.relative_uri)[:_LONGEST_TARGET],
                 resp.status,
                 req.mounted,
-                environ["plughost.site"].name,
+                environ[SITE].name,
                 environ["SERVER_PROTOCOL"],
                 req.request_id,
                 environ.get(_TIMINGS),

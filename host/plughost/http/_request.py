@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
+from plughost.http._environ import FORWARDED, SITE, TRUSTED, UNCHECKED
 from plughost.http._response import CLIENT_CACHE_SIZE
 
 if TYPE_CHECKING:
@@ -18,21 +19,6 @@ if TYPE_CHECKING:
 
     from plughost._api.declarations import Principal
     from plughost._apps.mounted import MountedRoute
-
-REFUSED: Final = "plughost.refused"
-"""Environ key of a request that reaches no resource, as the host has too much to do, or as it has failed already.
-
-Value: its route group as mounted, or None.
-"""
-
-FAILED: Final = "plughost.failed"
-"""Environ key of a request that failed outside Falcon's error handlers and is answered again. Value: the error."""
-
-UNCHECKED: Final = "plughost.unchecked_host"
-"""Environ key of a request to a site without `allowed_hosts`: its Host may be forged."""
-
-TRUSTED: Final = "plughost.trusted_proxy"
-"""Environ key of a request from a trusted proxy, whose Host is the one that the proxy passes on."""
 
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 _acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
@@ -111,13 +97,13 @@ class Request(falcon.Request):
     @property
     def site(self) -> str:
         """The name of the site that received it, such as `main`."""
-        return str(getattr(self.env.get("plughost.site"), "name", ""))
+        return str(getattr(self.env.get(SITE), "name", ""))
 
     @property
     def is_local(self) -> bool:
         """Whether its client is on the host's own machine, and no proxy has announced itself."""
         environ = self.env
-        if "plughost.forwarded" in environ or "HTTP_VIA" in environ:
+        if FORWARDED in environ or "HTTP_VIA" in environ:
             return False
         address = address_of(environ.get("REMOTE_ADDR", ""))
         return address is not None and address.is_loopback
@@ -164,7 +150,7 @@ def secure_url(req: falcon.Request) -> str | None:
 
     None if the site has no HTTPS listener.
     """
-    port = getattr(req.env.get("plughost.site"), "secure_port", None)
+    port = getattr(req.env.get(SITE), "secure_port", None)
     if port is None:
         return None
     host = req.host if has_checked_host(req) else "localhost"

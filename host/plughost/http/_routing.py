@@ -13,6 +13,8 @@ from falcon.responders import create_default_options
 from falcon.routing import CompiledRouter
 from falcon.routing.converters import DateTimeConverter
 
+from plughost.http._environ import MOUNTED
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
@@ -116,13 +118,13 @@ class RawPathRouter(CompiledRouter):
                 group = find_group(self._prefixes, path)
                 if group is None:
                     return None
-                req.mounted = environ["plughost.mounted"] = group
+                req.mounted = environ[MOUNTED] = group
                 return self._not_found, {req.method: self._not_found.refuse}, {}, group.template
             resource, methods, params, template = found  # type: ignore[assignment] # only routes without one have none
             mounted = self._routes[template]
             if not params and template == path:  # only templates without fields, so the cache stays small
                 self._literals[path] = resource, methods, template, mounted
-        req.mounted = environ["plughost.mounted"] = mounted
+        req.mounted = environ[MOUNTED] = mounted
         if req.method not in methods:
             # Falcon answers 400 to a method that HTTP doesn't register; nobody implements WEBSOCKET under WSGI,
             # so its responder is the 405 that names the methods of this resource.
