@@ -97,8 +97,8 @@ def test_each_job_ends_once_and_leaves_nothing_held(wait_until: WaitUntil, seed:
         queue_limit=chance.choice([0, 3, 64]),
         queue_timeout=chance.choice([0.1, 5.0]),
     )
-    dispatcher.blocking_plugins = {"plain": (), "stored": (), "read": ("POST",)}
-    plugins = (*dispatcher.blocking_plugins, "other", "")
+    dispatcher.pool.plugins = {"plain": (), "stored": (), "read": ("POST",)}
+    plugins = (*dispatcher.pool.plugins, "other", "")
     engines = [Receivers(dispatcher, chance.choice([2, 4, 12]), alone=alone) for alone in (False, True)]
     running = Running()
     jobs = []

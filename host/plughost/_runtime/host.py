@@ -298,7 +298,7 @@ class Host(HostState):
             following.close(still_used_by=running)
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
-        self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
+        self.serving.dispatcher.pool.plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
         self.generation = following
 

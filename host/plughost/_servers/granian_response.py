@@ -24,7 +24,7 @@ from plughost.http._response import status_code
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.work import ThreadGroup
+    from plughost._servers.threads import ThreadGroup
 
 Message = dict[str, Any]
 

@@ -68,7 +68,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
         job = ChannelJob(channel, dispatcher.share_of(plugin))
-        if request.error or not dispatcher.run_in_pool(job, request.command):
+        if request.error or not dispatcher.pool.run(job, request.command):
             self.submit(job)
 
     def submit(self, job: Job) -> None:
@@ -181,7 +181,7 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._server.group = dispatcher.add_group(_RECEIVERS)
+        self._server.group = dispatcher.threads.add_group(_RECEIVERS)
         self._threads = [
             threading.Thread(target=self._run, name=f"waitress-{self.port}", daemon=True) for _ in range(_RECEIVERS)
         ]
@@ -197,7 +197,7 @@ class WaitressEngine:
             return True
         deadline = time.monotonic() + grace
         server.is_draining = True
-        self._dispatcher.remove_group(server.group)
+        self._dispatcher.threads.remove_group(server.group)
         server.pull_trigger()
         with self._loop_lock:
             server.handle_accept(sys.maxsize)
