@@ -143,7 +143,7 @@ class BlockingPool:
 
     def _mark_slow(self, thread: int, job: Job) -> None:
         self._slow.add(thread)
-        self._threads.mark_slow(thread, job)
+        self._watcher.mark_slow(thread, job)
 
 
 def _dequeue(share: Share) -> Job:

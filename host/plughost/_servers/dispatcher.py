@@ -247,7 +247,7 @@ class Dispatcher:
         if job and group and thread == this_thread.native_id and job.share.begin_yield():
             del self._current[number]
             if long:
-                self.threads.mark_slow(thread, job)
+                self._watcher.mark_slow(thread, job)
             self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
             self._release_turn(group)
 
@@ -289,7 +289,7 @@ class Dispatcher:
             job.share.held += 1
             self._held += 1
             self._slow[thread] = job.share
-            self.threads.mark_slow(thread, job)
+            self._watcher.mark_slow(thread, job)
             self._release_turn(group)
 
     def _release_turn(self, group: ThreadGroup) -> None:
@@ -310,8 +310,7 @@ class Dispatcher:
     def _is_busy(self) -> bool:
         """Return whether anything runs or waits."""
         queues = (share.queue or share.pool_queue for share in tuple(self.shares.values()))
-        jobs = self._current or self._held or self.pool.running or self._backlog or self.threads.slow_jobs
-        return bool(jobs) or any(queues)
+        return bool(self._current or self._held or self.pool.running or self._backlog) or any(queues)
 
     def _look(self) -> None:
         """Take the turn from a job that already had it at the last look; sometimes check the pool and the queues."""
@@ -323,8 +322,6 @@ class Dispatcher:
         if not self._looks % _LOOKS_PER_CHECK:
             self.pool.mark_slow_jobs()
             self._expire_queued()
-        while self.threads.slow_jobs:
-            self.threads.slow_jobs.popleft().on_slow()
 
     def _expire_queued(self) -> None:
         """Have jobs refused that waited for too long."""

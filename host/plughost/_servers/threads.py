@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from _thread import LockType, allocate_lock
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import maxsize
@@ -18,7 +17,6 @@ from plughost._waiting import this_thread
 
 if TYPE_CHECKING:
     from plughost._servers.processor import Processor
-    from plughost._servers.work import Job
 
 Work = Callable[["ThreadGroup"], None]
 """What a thread does when it is woken; it gets the thread's group."""
@@ -78,7 +76,6 @@ class Threads:
         own: The group of the threads that belong to no engine.
         started: These threads, as far as they are alive.
         processor: The processor that all threads share, if they do.
-        slow_jobs: Those whose `on_slow` the watcher is to call.
     """
 
     def __init__(self, processor: Processor) -> None:
@@ -86,7 +83,6 @@ class Threads:
         self.own: ThreadGroup = ThreadGroup(maxsize)
         self.started: list[threading.Thread] = []
         self.processor: Processor = processor
-        self.slow_jobs: deque[Job] = deque()
         self._groups = [self.own]
 
     def add_group(self, size: int) -> ThreadGroup:
@@ -120,11 +116,6 @@ class Threads:
                 self.processor.bind()
             this.yield_turn = yield_turn
         return this.native_id
-
-    def mark_slow(self, thread: int, job: Job) -> None:
-        """Let a slow job leave the shared processor, in a thread of this native id; record it for `on_slow`."""
-        self.processor.unbind(thread)
-        self.slow_jobs.append(job)
 
     # The caller holds the lock.
 

@@ -1,15 +1,17 @@
-"""The watcher: a thread that looks every few milliseconds at what runs."""
+"""The watcher: a thread that looks every few milliseconds at what runs, and tells slow jobs that they are slow."""
 
 from __future__ import annotations
 
 import threading
 import time
 from _thread import allocate_lock
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from plughost._servers.processor import Processor
+    from plughost._servers.work import Job
 
 TICK_SECONDS: Final = 0.005  # between two looks
 _IDLE_TICKS: Final = 20  # without anything to watch, after which it sleeps until it is woken
@@ -21,7 +23,7 @@ class Watcher:
     Args:
         look: The function.
         is_busy: Whether there is anything to watch.
-        processor: What the thread is bound to.
+        processor: The processor that all threads share, if they do.
 
     Attributes:
         is_asleep: Whether whoever begins something to watch has to call `wake`.
@@ -32,6 +34,7 @@ class Watcher:
         self._look = look
         self._is_busy = is_busy
         self._processor = processor
+        self._slow_jobs: deque[Job] = deque()  # whose `on_slow` is to be called
         self._lock = allocate_lock()
         self._event = threading.Event()
         self._thread: threading.Thread | None = None
@@ -50,6 +53,11 @@ class Watcher:
                 except RuntimeError:  # the system allows no further thread: the next request tries again
                     self.is_asleep = True
 
+    def mark_slow(self, thread: int, job: Job) -> None:
+        """Let a slow job leave the shared processor, in a thread of this native id; call its `on_slow` soon."""
+        self._processor.unbind(thread)
+        self._slow_jobs.append(job)
+
     def close(self, deadline: float) -> bool:
         """End it; return whether it has ended by the deadline."""
         self._is_closed = True
@@ -65,10 +73,12 @@ class Watcher:
         while not self._is_closed:
             time.sleep(TICK_SECONDS)
             self._look()
+            while self._slow_jobs:
+                self._slow_jobs.popleft().on_slow()
             idle_ticks = 0 if self._is_busy() else idle_ticks + 1
             if idle_ticks > _IDLE_TICKS:
                 self._event.clear()
                 self.is_asleep = True
-                if not (self._is_busy() or self._is_closed):
+                if not (self._is_busy() or self._slow_jobs or self._is_closed):
                     self._event.wait()
                 idle_ticks = 0
