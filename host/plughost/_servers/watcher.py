@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from _thread import allocate_lock
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 
 TICK_SECONDS: Final = 0.005  # between two looks
 _IDLE_TICKS: Final = 20  # without anything to watch, after which it sleeps until it is woken
+_LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class Watcher:
     """A thread that calls a function every few milliseconds while there is anything to watch, and sleeps otherwise.
 
     Args:
-        look: The function.
+        look: The function. If it raises, this is logged, and the next look is taken as usual.
         is_busy: Whether there is anything to watch.
         processor: The processor that all threads share, if they do.
 
@@ -72,13 +74,16 @@ class Watcher:
         idle_ticks = 0
         while not self._is_closed:
             time.sleep(TICK_SECONDS)
-            self._look()
-            while self._slow_jobs:
-                self._slow_jobs.popleft().on_slow()
-            idle_ticks = 0 if self._is_busy() else idle_ticks + 1
-            if idle_ticks > _IDLE_TICKS:
-                self._event.clear()
-                self.is_asleep = True
-                if not (self._is_busy() or self._slow_jobs or self._is_closed):
-                    self._event.wait()
-                idle_ticks = 0
+            try:
+                self._look()
+                while self._slow_jobs:
+                    self._slow_jobs.popleft().on_slow()
+                idle_ticks = 0 if self._is_busy() else idle_ticks + 1
+                if idle_ticks > _IDLE_TICKS:
+                    self._event.clear()
+                    self.is_asleep = True
+                    if not (self._is_busy() or self._slow_jobs or self._is_closed):
+                        self._event.wait()
+                    idle_ticks = 0
+            except BaseException:
+                _LOGGER.exception("a look at the requests failed")
