@@ -125,6 +125,7 @@ class RequestJob(Job):
         self.environ = environ
         self.watcher = watcher
         self.proto = watcher.proto
+        self._live_proto: HTTPProtocol | None = self.proto  # for other threads; None once the response has ended
         self._client = client
 
     @property
@@ -151,11 +152,11 @@ class RequestJob(Job):
         It starts a thread for a request when none is free. But if one arrives while the only free thread takes another,
         granian counts that thread as free, and checks again only at the next event: this makes one.
         """
-        with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
-            if self.body_ended:
-                self.proto.receive().cancel()
-            else:
-                self._watch_client()
+        proto = self._live_proto
+        if proto is not None and self.body_ended:
+            proto.receive().cancel()
+        elif proto is not None:
+            self._watch_client(proto)
 
     def _call_application(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
@@ -226,7 +227,7 @@ class RequestJob(Job):
         """
         if not self._is_started:
             self._send_head()
-            self._watch_client()
+            self._watch_client(self.proto)
         self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
         return cast("Future", room) if hasattr(room, "add_done_callback") else None
@@ -284,6 +285,7 @@ class RequestJob(Job):
         else:
             self.watcher.done()
         # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
+        self._live_proto = None
         del self.proto, self.watcher, self.environ
 
     # While the application pauses.
@@ -343,7 +345,7 @@ class RequestJob(Job):
             self._is_client_gone = True
             room.cancel()
 
-    def _watch_client(self) -> None:
+    def _watch_client(self, proto: HTTPProtocol) -> None:
         """Notice that the client goes away; for an unread body, `DiscardedBody` does.
 
         If two ask at once before the body has ended, granian wrongly tells one of them that the client has gone.
@@ -351,10 +353,10 @@ class RequestJob(Job):
         with _WATCH_LOCK:
             watched, self._is_watched = self._is_watched, True
         if not (watched or self.has_unread_body):
-            self._await_disconnect()
+            self._await_disconnect(proto)
 
-    def _await_disconnect(self) -> None:
-        future = self.proto.receive()
+    def _await_disconnect(self, proto: HTTPProtocol) -> None:
+        future = proto.receive()
         if hasattr(future, "add_done_callback"):
             self._disconnect_future = future
             future.add_done_callback(self._on_message)
@@ -369,10 +371,13 @@ class RequestJob(Job):
 
     def _on_message(self, future: Future) -> None:
         self._disconnect_future = None
+        message, proto = None, self._live_proto
         with contextlib.suppress(BaseException):  # cancelled with the response
             message = future.result()
-            if message["type"] == "http.disconnect":
-                self._on_disconnect()
-            else:  # the end of a body that is missing, or that nobody reads
-                self.body_ended = not message.get("more_body")
-                self._await_disconnect()
+        if message is None or proto is None:
+            return
+        if message["type"] == "http.disconnect":
+            self._on_disconnect()
+        else:  # the end of a body that is missing, or that nobody reads
+            self.body_ended = not message.get("more_body")
+            self._await_disconnect(proto)
