@@ -98,10 +98,11 @@ class ListenerRequests(ListenerState):
     def refuse_body(self, job: RequestJob, size: int) -> None:
         """Have the application respond that the body is over the limit."""
         job.environ["CONTENT_LENGTH"] = str(size)
-        job.has_unread_body = True
+        job.discard_body = self.discard_body
         self.answer(job, BytesIO())
 
     def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body after its response."""
         DiscardedBody(self, job).wait()
 
     def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:

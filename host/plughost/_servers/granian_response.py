@@ -67,10 +67,6 @@ class ListenerState:
         # Over HTTP/2, granian would send the body of a HEAD, which makes the response malformed (RFC 9113, 8.1.1).
         proto.send({"type": "http.response.body", "body": b"" if environ["REQUEST_METHOD"] == "HEAD" else body})
 
-    def discard_body(self, job: RequestJob) -> None:
-        """Discard what still arrives of a refused body after its response."""
-        raise NotImplementedError
-
 
 class Future(Protocol):
     """A future of granian's, for a message or for room to send more. It calls back in a thread of granian's pool."""
@@ -105,7 +101,8 @@ class Watcher(Protocol):
 class RequestJob(Job):
     """A request on its way through the application."""
 
-    has_unread_body = False  # so that the connection can't be used again
+    # Of a refused body: discards what arrives after the response. Then the connection can't be used again.
+    discard_body: Callable[[RequestJob], None] | None = None
     body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
@@ -237,7 +234,7 @@ class RequestJob(Job):
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.has_unread_body or self._requests.is_draining) and not self._is_http2:
+        if (self.discard_body or self._requests.is_draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._is_started = True
@@ -269,7 +266,7 @@ class RequestJob(Job):
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
         if not self._is_started:
-            close_too = self.has_unread_body or self._requests.is_draining
+            close_too = bool(self.discard_body) or self._requests.is_draining
             self._requests.send_error(self.proto, self.environ, 500, close=close_too)
         self._release()
 
@@ -280,8 +277,8 @@ class RequestJob(Job):
             self.body.close()
         if self._disconnect_future is not None:
             self._disconnect_future.cancel()
-        if self.has_unread_body:
-            self._requests.discard_body(self)
+        if self.discard_body:
+            self.discard_body(self)
         else:
             self.watcher.done()
         # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
@@ -352,7 +349,7 @@ class RequestJob(Job):
         """
         with _WATCH_LOCK:
             watched, self._is_watched = self._is_watched, True
-        if not (watched or self.has_unread_body):
+        if not (watched or self.discard_body):
             self._await_disconnect(proto)
 
     def _await_disconnect(self, proto: HTTPProtocol) -> None:
