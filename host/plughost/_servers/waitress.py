@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
+    from plughost._servers.threads import ThreadGroup
     from plughost._servers.waitress_messages import Task
-    from plughost._servers.work import Job, ThreadGroup
+    from plughost._servers.work import Job
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which runs the loop
 _QUIET_SECONDS: Final = 1.0  # for which an idle connection stays open in a drain: a request may be on its way
