@@ -40,7 +40,7 @@ class BlockingPool:
         self._max_threads = max_threads
         self._queue_limit = queue_limit
         self._slow: set[int] = set()  # threads that have left the shared processor with a slow job
-        self._last_seen: dict[int, Job] = {}  # what ran when `mark_slow` was called last
+        self._last_seen: dict[int, Job] = {}  # what ran at the last `mark_slow_jobs`
         self._bound_yield_place = self._yield_place  # one object, since it is compared by identity
 
     def run(self, job: Job, method: str, group: ThreadGroup | None = None) -> bool:
