@@ -159,7 +159,7 @@ def serve(certificate: TLSFiles) -> Iterator[Serve]:
             chosen = lane or LANES[0]
             listener = Listener(site="main", scheme=chosen.scheme, address="127.0.0.1", port=0, engine=chosen.engine)
             dispatcher = Dispatcher(threads, share=threads)
-            dispatcher.blocking_plugins = blocking_plugins
+            dispatcher.pool.plugins = blocking_plugins
             stack.callback(dispatcher.close, 2)
             tls = certificate if chosen.scheme == "https" else None
             engine = open_engine(

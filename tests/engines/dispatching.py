@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.engines.conftest import WaitUntil
 
     from plughost._api.host import Listener
-    from plughost._servers.work import ThreadGroup
+    from plughost._servers.threads import ThreadGroup
 
 THREADS, SHARE, QUEUE = 8, 2, 3
 
@@ -102,7 +102,7 @@ class Receivers:
     def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
         """Start the threads."""
         self._alone = alone
-        self.group: ThreadGroup = dispatcher.add_group(threads)
+        self.group: ThreadGroup = dispatcher.threads.add_group(threads)
         self._dispatcher = dispatcher
         self._jobs: list[Job | None] = []
         self._there = threading.Semaphore(0)
@@ -123,12 +123,12 @@ class Receivers:
             job = self._jobs.pop(0)
             if job is None:
                 return
-            if not self._dispatcher.run_in_pool(job, "POST", self.group):
+            if not self._dispatcher.pool.run(job, "POST", self.group):
                 self._dispatcher.run_or_queue(job, self.group)
 
     def close(self) -> None:
         """End the threads."""
-        self._dispatcher.remove_group(self.group)
+        self._dispatcher.threads.remove_group(self.group)
         for _ in self._threads:
             self.send(None)
         for thread in self._threads:

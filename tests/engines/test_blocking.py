@@ -27,7 +27,7 @@ POOL = 10
 def dispatcher() -> Iterator[Dispatcher]:
     """A dispatcher on one processor, whose blocking pool runs requests of `stored`."""
     made = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=30, one_processor=True)
-    made.blocking_plugins = {"stored": ()}
+    made.pool.plugins = {"stored": ()}
     yield made
     assert made.close(20)
 
@@ -97,7 +97,7 @@ def test_a_request_that_queues_too_long_for_the_blocking_pool_is_refused(
 ) -> None:
     """The time limit applies even if no earlier request ever ends."""
     dispatcher = Dispatcher(THREADS, queue_limit=QUEUE, queue_timeout=0.05, one_processor=True)
-    dispatcher.blocking_plugins = {"stored": ()}
+    dispatcher.pool.plugins = {"stored": ()}
     engine = Receivers(dispatcher, POOL + 4, alone=False)
     fill(dispatcher, engine, release, wait_until)
     late = Task(dispatcher, lambda: None, "stored")
@@ -172,7 +172,7 @@ def test_an_engine_without_a_free_thread_still_answers(
         assert done.wait(20)
         wait_until(partial(_is_load, dispatcher, 0, 0))
     assert threads == {"plughost-requests"}
-    assert len(dispatcher._own_threads) <= 4
+    assert len(dispatcher.threads.started) <= 4
     release.set()
     engine.close()
 
@@ -188,7 +188,7 @@ def test_a_request_is_refused_if_no_thread_can_be_started(
     task = Task(dispatcher, lambda: None, "stored")
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert not dispatcher.run_in_pool(task, "POST")
+        assert not dispatcher.pool.run(task, "POST")
     dispatcher.submit(task)
     assert task.refused.wait(20)
     assert dispatcher.loads()["stored"] == (0, 0, 1)

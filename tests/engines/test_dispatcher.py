@@ -101,7 +101,7 @@ def test_a_slow_job_is_notified(dispatcher: Dispatcher, plugin: str, is_announce
         assert slow.slow.wait(20)
         done.set()
 
-    dispatcher.blocking_plugins = {"stored": ()}
+    dispatcher.pool.plugins = {"stored": ()}
     done = threading.Event()
     engine = Receivers(dispatcher, 3, alone=False)
     slow, quick = Task(dispatcher, take_long, plugin), Task(dispatcher, lambda: None, plugin)
@@ -217,7 +217,7 @@ def test_a_job_that_raises_ends_no_thread(
     def fail() -> None:
         raise SystemExit
 
-    dispatcher.blocking_plugins = {"stored": ()}
+    dispatcher.pool.plugins = {"stored": ()}
     done = threading.Event()
     engine = Receivers(dispatcher, 3, alone=False)
     with caplog.at_level(logging.ERROR):
@@ -282,7 +282,7 @@ def test_closing_wakes_a_watcher_that_is_falling_asleep(wait_until: WaitUntil) -
             self.wait(20)
             super().clear()
 
-    dispatcher._watcher_event = Alarm()
+    dispatcher._watcher._event = Alarm()
     submit(dispatcher, lambda: None)
     wait_until(lambda: bool(ended))
     assert ended == [True]

@@ -43,8 +43,8 @@ def test_a_slow_job_starts_no_thread_while_nothing_waits(
 ) -> None:
     """Another thread starts only when there is a job for it."""
     hold(dispatcher, release, wait_until, "slow", 1)
-    with dispatcher._lock:  # the turn has been passed on by now
-        assert len(dispatcher._own_threads) == 1
+    with dispatcher.threads.lock:  # the turn has been passed on by now
+        assert len(dispatcher.threads.started) == 1
 
 
 def test_a_slow_job_loses_the_turn_after_an_idle_period(
@@ -52,7 +52,7 @@ def test_a_slow_job_loses_the_turn_after_an_idle_period(
 ) -> None:
     """The watcher sleeps while nothing runs, and is woken."""
     submit(dispatcher, lambda: None)
-    wait_until(lambda: dispatcher._watcher is not None and dispatcher._is_watcher_asleep)
+    wait_until(lambda: dispatcher._watcher._thread is not None and dispatcher._watcher.is_asleep)
     hold(dispatcher, release, wait_until, "slow", 1)
 
 
@@ -61,7 +61,7 @@ def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatc
     ended, engine = (Receivers(dispatcher, 2, alone=False) for _ in range(2))
     ended.close()
     submit(dispatcher, lambda: None)
-    wait_until(lambda: dispatcher._own_group.parked)
+    wait_until(lambda: dispatcher.threads.own.parked)
     done = threading.Event()
 
     def slow() -> None:
@@ -71,7 +71,7 @@ def test_parked_threads_are_reused_after_an_engine_has_ended(dispatcher: Dispatc
     engine.send(Task(dispatcher, slow, "slow"))
     assert done.wait(20)
     engine.close()
-    assert len(dispatcher._own_threads) == 1
+    assert len(dispatcher.threads.started) == 1
 
 
 class TurnLock:

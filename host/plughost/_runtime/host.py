@@ -234,7 +234,7 @@ class Host(HostState):
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
         self.generation = following
-        self.serving.dispatcher.blocking_plugins = following.nonblocking_methods()
+        self.serving.dispatcher.pool.plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:

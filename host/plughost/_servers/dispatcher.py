@@ -10,19 +10,20 @@ instead (`BlockingPool`).
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from _thread import allocate_lock
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from plughost._servers.blocking import MAX_YIELDED, BlockingPool
-from plughost._servers.work import Backlog, Job, ParkedThread, Share, ThreadGroup
+from plughost._api.host import Load
+from plughost._servers.blocking import BlockingPool
+from plughost._servers.processor import Processor
+from plughost._servers.threads import ThreadGroup, Threads
+from plughost._servers.watcher import Watcher
+from plughost._servers.work import Backlog, Job, Share
 from plughost._waiting import this_thread
 
-TICK_SECONDS: Final = 0.005  # between two checks of the watcher: a request that runs at both is slow
-_QUEUE_TICKS: Final = 10  # between two checks of the queues and the blocking pool
-_IDLE_TICKS: Final = 20  # without a request, after which the watcher sleeps until one comes
+_LOOKS_PER_CHECK: Final = 10  # looks of the watcher at the turn, per check of the queues and the blocking pool
 _MIN_SHARE: Final = 2
 _TURN_SECONDS: Final = 0.002  # that a thread of an engine runs jobs before it receives again, though more wait
 _MAX_POOL_THREADS: Final = 10  # of one plugin: one for each connection of its store
@@ -30,8 +31,13 @@ _NO_JOB: Final = None, None, 0
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-class Dispatcher(BlockingPool):
+class Dispatcher:
     """Hands jobs to threads, one after the other as long as none is slow.
+
+    Attributes:
+        threads: The threads.
+        pool: The blocking pool, which shares them.
+        shares: What each plugin takes of the threads, by name.
 
     Args:
         threads: How many slow requests may run at once. A plugin that holds no thread may always begin one more.
@@ -50,12 +56,19 @@ class Dispatcher(BlockingPool):
         queue_timeout: float = 10.0,
         one_processor: bool = False,
     ) -> None:
-        super().__init__(share or max(_MIN_SHARE, threads // 4), share or _MAX_POOL_THREADS, queue_limit, one_processor)
+        self.shares: dict[str, Share] = {}
+        self.processor: Processor = Processor(shared=one_processor)
+        self.threads: Threads = Threads(self.processor)
+        self._watcher = Watcher(self._look, self._is_busy, self.processor)
+        self.pool: BlockingPool = BlockingPool(self.threads, self._watcher, share or _MAX_POOL_THREADS, queue_limit)
+        self._share_limit = share or max(_MIN_SHARE, threads // 4)
+        self._queue_limit = queue_limit
         self._max_held = threads
         self._queue_timeout = queue_timeout
         self._backlog = Backlog()
         self._turn = allocate_lock()  # held for the active thread, which alone takes jobs from the backlog
-        self._groups = [self._own_group]
+        self._lock = self.threads.lock
+        self._own_group = self.threads.own
         self._active: ThreadGroup | None = None  # of the active thread; None while the turn passes to another
         self._run_count = 0  # jobs begun with the turn so far
         # The job that has the turn, its group and native thread id, by run count. Who removes it may pass the turn on.
@@ -63,35 +76,24 @@ class Dispatcher(BlockingPool):
         self._slow: dict[int, Share] = {}  # the share that counts each slow job, by native thread id
         self._bound_yield_turn = self.yield_turn  # one object, since it is compared by identity
         self._held = 0
-        self._watcher_event = threading.Event()
-        self._watcher: threading.Thread | None = None
-        self._is_closed = False
-
-    def add_group(self, threads: int) -> ThreadGroup:
-        """Add the threads of an engine, which call `run_or_queue`."""
-        with self._lock:
-            self._groups.append(ThreadGroup(threads - 1))
-            return self._groups[-1]
-
-    def remove_group(self, group: ThreadGroup) -> None:
-        """Release the parked threads of an engine, and park none of them again."""
-        with self._lock:
-            group.is_closed = True
-            self._groups = [each for each in self._groups if each is not group]
-            parked, group.parked = group.parked, []
-        for parked_thread in parked:
-            parked_thread.lock.release()
+        self._last_seen = 0  # the run count at the watcher's last look
+        self._looks = 0
 
     def close(self, timeout: float) -> bool:
-        """End the dispatcher's own threads; return whether all ended within `timeout` seconds."""
-        self._is_closed = True
-        self._watcher_event.set()
-        self.remove_group(self._own_group)
+        """End the threads that belong to no engine; return whether all ended within `timeout` seconds."""
         deadline = time.monotonic() + timeout
-        threads = [each for each in (*self._own_threads, self._watcher) if each and each.is_alive()]
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        has_ended = self._watcher.close(deadline)
+        return self.threads.close(deadline) and has_ended
+
+    def share_of(self, name: str) -> Share:
+        return self.shares.get(name) or self.shares.setdefault(name, Share(name, self._share_limit))
+
+    def loads(self) -> Mapping[str, Load]:
+        """Return what each plugin takes of the threads now, by name."""
+        return {
+            name: Load(share.held + share.pool_threads, len(share.queue) + len(share.pool_queue), share.refused)
+            for name, share in tuple(self.shares.items())
+        }
 
     def is_contended(self, share: Share) -> bool:
         """Return whether jobs wait for the turn, or for the threads of this plugin."""
@@ -120,15 +122,15 @@ class Dispatcher(BlockingPool):
             self._backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
-                self._lock.acquire()
-                if self._active is not group or self._is_next_from_other_group(group):
-                    self._lock.release()
-                elif self._park(group).has_turn:
-                    self._run_jobs(None, group)
+                with self._lock:
+                    if self._active is not group or self._is_next_from_other_group(group):
+                        return
+                    parked_thread = group.park()
+                parked_thread.wait(group)
                 return
         if group.held < group.max_held:
             self._active = group
-            self._run_jobs(job_here, group)
+            self._run_jobs(group, job_here)
             return
         if job_here is not None:
             self._backlog.add(job_here)
@@ -142,12 +144,11 @@ class Dispatcher(BlockingPool):
 
     def park_if_spare(self, group: ThreadGroup) -> bool:
         """Park this thread of an engine if another one of its threads receives; return whether it did."""
-        self._lock.acquire()
-        if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
-            self._lock.release()
-            return False
-        if self._park(group).has_turn:
-            self._run_jobs(None, group)
+        with self._lock:
+            if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
+                return False
+            parked_thread = group.park()
+        parked_thread.wait(group)
         return True
 
     # In the thread of a job.
@@ -164,19 +165,17 @@ class Dispatcher(BlockingPool):
         """Let a slow job count no more against its plugin's share."""
         with self._lock:
             share = self._slow[this_thread.native_id]
-            if share.yielded < MAX_YIELDED:
+            if share.begin_yield():
                 del self._slow[this_thread.native_id]
-                this_thread.has_yielded = True
-                share.yielded += 1
                 share.held -= 1
                 self._held -= 1
                 self._admit_queued(share)
                 if self._backlog and self._turn.acquire(False):
                     self._promote(self._own_group)
 
-    def _run_jobs(self, job: Job | None, group: ThreadGroup) -> None:
+    def _run_jobs(self, group: ThreadGroup, job: Job | None = None) -> None:
         """Run the given job, then those of the backlog, until another thread has the turn or none is left."""
-        me, current = self._register_thread(self._bound_yield_turn), self._current
+        me, current = self.threads.register(self._bound_yield_turn), self._current
         until = time.monotonic() + _TURN_SECONDS
         while job is not None or (job := self._next_job(group)) is not None:
             waited = job.queued_at
@@ -187,8 +186,8 @@ class Dispatcher(BlockingPool):
             share = job.share
             self._run_count = number = self._run_count + 1
             current[number] = job, group, me
-            if self._is_watcher_asleep:
-                self._wake_watcher()
+            if self._watcher.is_asleep:
+                self._watcher.wake()
             try:
                 do()
             except BaseException:
@@ -245,12 +244,10 @@ class Dispatcher(BlockingPool):
         """Let the job of this thread go on without the turn, if it has it and few of its plugin do so."""
         number = self._run_count
         job, group, thread = self._current.get(number, _NO_JOB)
-        if job and group and thread == this_thread.native_id and job.share.yielded < MAX_YIELDED:
+        if job and group and thread == this_thread.native_id and job.share.begin_yield():
             del self._current[number]
-            this_thread.has_yielded = True
-            job.share.yielded += 1
             if long:
-                self._mark_slow(job)
+                self._watcher.mark_slow(thread, job)
             self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
             self._release_turn(group)
 
@@ -267,10 +264,7 @@ class Dispatcher(BlockingPool):
     def _finish_slow(self, share: Share, group: ThreadGroup) -> bool:
         """End a job that ran without the turn; return whether this thread has the turn again."""
         group.held -= 1
-        if this_thread.has_yielded:
-            this_thread.has_yielded = False
-            share.yielded -= 1
-        else:
+        if not share.end_yield():
             del self._slow[this_thread.native_id]
             share.held -= 1
             self._held -= 1
@@ -280,33 +274,13 @@ class Dispatcher(BlockingPool):
             self._active = group
         return has_turn
 
-    def _park(self, group: ThreadGroup) -> ParkedThread:
-        """Release the lock, and wait, unless the group is closed; return what this thread has then."""
-        parked_thread = ParkedThread()
-        if group.is_closed:
-            parked_thread.lock.release()
-        else:
-            group.parked.append(parked_thread)
-        self._lock.release()
-        parked_thread.lock.acquire()
-        return parked_thread
-
     def _promote(self, group: ThreadGroup) -> None:
-        """Give the turn to a parked thread, preferably of this group, or to a new one of the dispatcher."""
-        for each in (group, *self._groups):
-            if each.parked and each.held < each.max_held:
-                parked_thread = each.parked.pop()
-                self._active = each
-                parked_thread.has_turn = True
-                parked_thread.lock.release()
-                return
-        self._active = self._own_group
-        try:
-            self._start_thread(None)
-        except RuntimeError:  # the system allows no further thread: the watcher tries again
+        """Give the turn to a parked thread, preferably of this group, or to a new one."""
+        self._active = self.threads.find_parked(group)
+        if not self.threads.run(self._run_jobs, self._active):  # the system allows no further thread
             self._active = None
             self._turn.release()
-            self._watcher_event.set()
+            self._watcher.wake()  # it tries again
 
     def _demote(self, number: int) -> None:
         """Take the turn from a slow job, if it still runs, and give it to another thread."""
@@ -315,7 +289,7 @@ class Dispatcher(BlockingPool):
             job.share.held += 1
             self._held += 1
             self._slow[thread] = job.share
-            self._mark_slow(job, thread)
+            self._watcher.mark_slow(thread, job)
             self._release_turn(group)
 
     def _release_turn(self, group: ThreadGroup) -> None:
@@ -323,7 +297,7 @@ class Dispatcher(BlockingPool):
         group.held += 1
         self._active = None
         if group.parked and group.held >= group.max_held:
-            group.parked.pop().lock.release()  # to receive the next request
+            group.parked.pop().wake()  # to receive the next request
         if group.parked or self._backlog:
             self._promote(group)
         else:
@@ -331,61 +305,26 @@ class Dispatcher(BlockingPool):
             if self._backlog and self._turn.acquire(False):
                 self._promote(group)
 
-    # In the dispatcher's own threads.
+    # In the watcher's thread.
 
-    def _run_thread(self, job: Job | None) -> None:
-        """Begin with a job of the pool, or with the turn, and park whenever there is nothing to do."""
-        has_turn = job is None
-        while has_turn or job is not None:
-            if job is not None:
-                self._run_pool_jobs(job, self._own_group)
-            else:
-                self._run_jobs(None, self._own_group)
-            self._lock.acquire()
-            parked_thread = self._park(self._own_group)
-            has_turn, job = parked_thread.has_turn, parked_thread.job
+    def _is_busy(self) -> bool:
+        """Return whether anything runs or waits."""
+        queues = (share.queue or share.pool_queue for share in tuple(self.shares.values()))
+        return bool(self._current or self._held or self.pool.running or self._backlog) or any(queues)
 
-    def _wake_watcher(self) -> None:
-        with self._lock:
-            self._is_watcher_asleep = False
-            self._watcher_event.set()
-            if self._watcher is None:
-                watcher = threading.Thread(target=self._watch, name="plughost-watch", daemon=True)
-                try:
-                    watcher.start()
-                    self._watcher = watcher
-                except RuntimeError:  # the system allows no further thread: the next request tries again
-                    self._is_watcher_asleep = True
+    def _look(self) -> None:
+        """Take the turn from a job that already had it at the last look; sometimes check the pool and the queues."""
+        if self._last_seen in self._current:
+            with self._lock:
+                self._demote(self._last_seen)
+        self._last_seen = self._run_count
+        self._looks += 1
+        if not self._looks % _LOOKS_PER_CHECK:
+            self.pool.mark_slow_jobs()
+            self._expire_queued()
 
-    def _watch(self) -> None:
-        """Check every few milliseconds what runs and what waits, as long as anything does."""
-        self.processor.bind()
-        last_seen = idle_ticks = ticks = 0
-        has_queued = False
-        running: Mapping[int, Job] = {}
-        while not self._is_closed:
-            time.sleep(TICK_SECONDS)
-            if last_seen in self._current:
-                with self._lock:
-                    self._demote(last_seen)
-            last_seen = self._run_count
-            while self._slow_jobs:
-                self._slow_jobs.popleft().on_slow()
-            ticks += 1
-            if not ticks % _QUEUE_TICKS:
-                with self._lock:
-                    running = self._mark_slow_jobs(running)
-                has_queued = self._expire_queued()
-            idle_ticks = 0 if self._current or has_queued or self._held or self._running else idle_ticks + 1
-            if idle_ticks > _IDLE_TICKS:
-                self._watcher_event.clear()
-                self._is_watcher_asleep = True
-                if not (self._current or self._running or self._expire_queued() or self._slow_jobs or self._is_closed):
-                    self._watcher_event.wait()
-                idle_ticks = 0
-
-    def _expire_queued(self) -> bool:
-        """Have jobs refused that waited for too long; return whether any still waits."""
+    def _expire_queued(self) -> None:
+        """Have jobs refused that waited for too long."""
         expired_before = time.monotonic() - self._queue_timeout
         with self._lock:
             shares = tuple(self.shares.values())  # another thread may add one
@@ -396,4 +335,3 @@ class Dispatcher(BlockingPool):
                     self._backlog.add(job)
             if self._backlog and self._turn.acquire(False):
                 self._promote(self._own_group)
-        return bool(queues)

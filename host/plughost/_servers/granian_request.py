@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
     from plughost._servers.granian_response import Future, Message, Watcher
-    from plughost._servers.work import ThreadGroup
+    from plughost._servers.threads import ThreadGroup
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _KNOWN_NAMES_LIMIT: Final = 512
@@ -92,16 +92,17 @@ class ListenerRequests(ListenerState):
         self.in_flight.add(job)
         dispatcher = self.dispatcher
         job.share = dispatcher.share_of(self.application.plugin_of(job.environ))
-        if not dispatcher.run_in_pool(job, job.environ["REQUEST_METHOD"], self.group):
+        if not dispatcher.pool.run(job, job.environ["REQUEST_METHOD"], self.group):
             dispatcher.run_or_queue(job, self.group)
 
     def refuse_body(self, job: RequestJob, size: int) -> None:
         """Have the application respond that the body is over the limit."""
         job.environ["CONTENT_LENGTH"] = str(size)
-        job.has_unread_body = True
+        job.discard_body = self.discard_body
         self.answer(job, BytesIO())
 
     def discard_body(self, job: RequestJob) -> None:
+        """Discard what still arrives of a refused body after its response."""
         DiscardedBody(self, job).wait()
 
     def _read(self, scope: dict[str, Any]) -> tuple[dict[str, Any], int | None, int]:

@@ -24,7 +24,7 @@ from plughost.http._response import status_code
 if TYPE_CHECKING:
     from plughost._servers.base import Address, Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.work import ThreadGroup
+    from plughost._servers.threads import ThreadGroup
 
 Message = dict[str, Any]
 
@@ -67,10 +67,6 @@ class ListenerState:
         # Over HTTP/2, granian would send the body of a HEAD, which makes the response malformed (RFC 9113, 8.1.1).
         proto.send({"type": "http.response.body", "body": b"" if environ["REQUEST_METHOD"] == "HEAD" else body})
 
-    def discard_body(self, job: RequestJob) -> None:
-        """Discard what still arrives of a refused body after its response."""
-        raise NotImplementedError
-
 
 class Future(Protocol):
     """A future of granian's, for a message or for room to send more. It calls back in a thread of granian's pool."""
@@ -105,7 +101,8 @@ class Watcher(Protocol):
 class RequestJob(Job):
     """A request on its way through the application."""
 
-    has_unread_body = False  # so that the connection can't be used again
+    # Of a refused body: discards what arrives after the response. Then the connection can't be used again.
+    discard_body: Callable[[RequestJob], None] | None = None
     body_ended = False  # whether granian has reported the end of the body
     body: IO[bytes] | None = None  # what the application reads; closed with the response
     _headers: list[tuple[bytes, bytes]]
@@ -125,6 +122,7 @@ class RequestJob(Job):
         self.environ = environ
         self.watcher = watcher
         self.proto = watcher.proto
+        self._live_proto: HTTPProtocol | None = self.proto  # for other threads; None once the response has ended
         self._client = client
 
     @property
@@ -151,11 +149,11 @@ class RequestJob(Job):
         It starts a thread for a request when none is free. But if one arrives while the only free thread takes another,
         granian counts that thread as free, and checks again only at the next event: this makes one.
         """
-        with contextlib.suppress(AttributeError):  # it has just ended, or its client has gone
-            if self.body_ended:
-                self.proto.receive().cancel()
-            else:
-                self._watch_client()
+        proto = self._live_proto
+        if proto is not None and self.body_ended:
+            proto.receive().cancel()
+        elif proto is not None:
+            self._watch_client(proto)
 
     def _call_application(self, application: Callable[..., Iterable[bytes]]) -> None:
         try:
@@ -226,7 +224,7 @@ class RequestJob(Job):
         """
         if not self._is_started:
             self._send_head()
-            self._watch_client()
+            self._watch_client(self.proto)
         self._sent += len(part)
         room = self.proto.send({"type": "http.response.body", "body": part, "more_body": True})
         return cast("Future", room) if hasattr(room, "add_done_callback") else None
@@ -236,7 +234,7 @@ class RequestJob(Job):
             raise AssertionError("the application did not call start_response")
         headers = self._headers
         headers.append(_SERVER)
-        if (self.has_unread_body or self._requests.is_draining) and not self._is_http2:
+        if (self.discard_body or self._requests.is_draining) and not self._is_http2:
             headers.append(_CLOSE)
         self.proto.send({"type": "http.response.start", "status": self._status, "headers": headers})
         self._is_started = True
@@ -268,7 +266,7 @@ class RequestJob(Job):
         except BaseException:
             _LOGGER.exception("the response to %s %s failed to close", method, path)
         if not self._is_started:
-            close_too = self.has_unread_body or self._requests.is_draining
+            close_too = bool(self.discard_body) or self._requests.is_draining
             self._requests.send_error(self.proto, self.environ, 500, close=close_too)
         self._release()
 
@@ -279,11 +277,12 @@ class RequestJob(Job):
             self.body.close()
         if self._disconnect_future is not None:
             self._disconnect_future.cancel()
-        if self.has_unread_body:
-            self._requests.discard_body(self)
+        if self.discard_body:
+            self.discard_body(self)
         else:
             self.watcher.done()
         # A parked thread or traceback may keep this object, and these would keep granian's threads and old apps alive.
+        self._live_proto = None
         del self.proto, self.watcher, self.environ
 
     # While the application pauses.
@@ -343,18 +342,18 @@ class RequestJob(Job):
             self._is_client_gone = True
             room.cancel()
 
-    def _watch_client(self) -> None:
+    def _watch_client(self, proto: HTTPProtocol) -> None:
         """Notice that the client goes away; for an unread body, `DiscardedBody` does.
 
         If two ask at once before the body has ended, granian wrongly tells one of them that the client has gone.
         """
         with _WATCH_LOCK:
             watched, self._is_watched = self._is_watched, True
-        if not (watched or self.has_unread_body):
-            self._await_disconnect()
+        if not (watched or self.discard_body):
+            self._await_disconnect(proto)
 
-    def _await_disconnect(self) -> None:
-        future = self.proto.receive()
+    def _await_disconnect(self, proto: HTTPProtocol) -> None:
+        future = proto.receive()
         if hasattr(future, "add_done_callback"):
             self._disconnect_future = future
             future.add_done_callback(self._on_message)
@@ -369,10 +368,13 @@ class RequestJob(Job):
 
     def _on_message(self, future: Future) -> None:
         self._disconnect_future = None
+        message, proto = None, self._live_proto
         with contextlib.suppress(BaseException):  # cancelled with the response
             message = future.result()
-            if message["type"] == "http.disconnect":
-                self._on_disconnect()
-            else:  # the end of a body that is missing, or that nobody reads
-                self.body_ended = not message.get("more_body")
-                self._await_disconnect()
+        if message is None or proto is None:
+            return
+        if message["type"] == "http.disconnect":
+            self._on_disconnect()
+        else:  # the end of a body that is missing, or that nobody reads
+            self.body_ended = not message.get("more_body")
+            self._await_disconnect(proto)

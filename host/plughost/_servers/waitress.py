@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
+    from plughost._servers.threads import ThreadGroup
     from plughost._servers.waitress_messages import Task
-    from plughost._servers.work import Job, ThreadGroup
+    from plughost._servers.work import Job
 
 _RECEIVERS: Final = 4  # threads of a listener, one of which runs the loop
 _QUIET_SECONDS: Final = 1.0  # for which an idle connection stays open in a drain: a request may be on its way
@@ -68,7 +69,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         plugin = "" if request.error else application.plugin_of({"REQUEST_URI": request.request_uri})
         dispatcher: Dispatcher = self.task_dispatcher
         job = ChannelJob(channel, dispatcher.share_of(plugin))
-        if request.error or not dispatcher.run_in_pool(job, request.command):
+        if request.error or not dispatcher.pool.run(job, request.command):
             self.submit(job)
 
     def submit(self, job: Job) -> None:
@@ -181,7 +182,7 @@ class WaitressEngine:
             bind_socket=False,
             sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._server.group = dispatcher.add_group(_RECEIVERS)
+        self._server.group = dispatcher.threads.add_group(_RECEIVERS)
         self._threads = [
             threading.Thread(target=self._run, name=f"waitress-{self.port}", daemon=True) for _ in range(_RECEIVERS)
         ]
@@ -197,7 +198,7 @@ class WaitressEngine:
             return True
         deadline = time.monotonic() + grace
         server.is_draining = True
-        self._dispatcher.remove_group(server.group)
+        self._dispatcher.threads.remove_group(server.group)
         server.pull_trigger()
         with self._loop_lock:
             server.handle_accept(sys.maxsize)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from _thread import LockType, allocate_lock
 from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from plughost._waiting import this_thread
+
+if TYPE_CHECKING:
+    from plughost._servers.threads import ThreadGroup
+
+_MAX_YIELDED: Final = 16
+"""Jobs of one plugin that wait or compute outside the interpreter without counting against its share."""
 
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one plugin takes of the threads."""
+    """What one plugin takes of the threads. `Threads.lock` guards it, except `ready`, which is the backlog's."""
 
     plugin: str  # its name; empty for requests to no plugin
     limit: int  # threads that it may hold
@@ -22,6 +30,22 @@ class Share:
     yielded: int = 0  # jobs that yielded their turn, or their place in the pool
     pool_threads: int = 0  # threads of the blocking pool that run its jobs
     ready: deque[Job] = field(default_factory=deque)  # jobs that wait only for the turn
+
+    def begin_yield(self) -> bool:
+        """Count this thread's job as one that yielded; return whether few enough of the plugin do so."""
+        if self.yielded >= _MAX_YIELDED:
+            return False
+        this_thread.has_yielded = True
+        self.yielded += 1
+        return True
+
+    def end_yield(self) -> bool:
+        """Count this thread's job, which has ended, no more; return whether it had yielded."""
+        if not this_thread.has_yielded:
+            return False
+        this_thread.has_yielded = False
+        self.yielded -= 1
+        return True
 
 
 class Job:
@@ -97,27 +121,3 @@ class Backlog:
         if share.ready:
             shares.append(share)
         return job
-
-
-@dataclass(slots=True, eq=False)
-class ThreadGroup:
-    """The threads of one engine, or the dispatcher's own.
-
-    An engine's threads receive requests, too: they park only while one of them is active or ready to receive the next
-    request. The last one that isn't held runs no jobs itself.
-    """
-
-    max_held: int  # threads that slow requests may hold
-    held: int = 0
-    parked: list[ParkedThread] = field(default_factory=list)
-    is_closed: bool = False
-
-
-class ParkedThread:
-    """A thread that waits on a lock until it gets the turn or a job, or is to leave."""
-
-    def __init__(self) -> None:
-        self.lock: LockType = allocate_lock()
-        self.lock.acquire()
-        self.has_turn = False
-        self.job: Job | None = None

@@ -1,0 +1,151 @@
+"""The threads that answer requests: those of the engines, and further ones that are started as needed.
+
+A thread that has nothing to do parks. It is woken with something to do, or to receive the next request for its engine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from _thread import LockType, allocate_lock
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+from plughost._waiting import this_thread
+
+if TYPE_CHECKING:
+    from plughost._servers.processor import Processor
+
+Work = Callable[["ThreadGroup"], None]
+"""What a thread does when it is woken; it gets the thread's group."""
+
+
+class ParkedThread:
+    """A thread that waits on a lock until it is woken."""
+
+    def __init__(self) -> None:
+        self._lock: LockType = allocate_lock()
+        self._lock.acquire()
+        self._work: Work | None = None
+
+    def wake(self, work: Work | None = None) -> None:
+        """Have it do something; by default, return to where it parked."""
+        self._work = work
+        self._lock.release()
+
+    def wait(self, group: ThreadGroup) -> bool:
+        """Wait in this thread, a member of the group, and do what it is woken for; return whether that was anything."""
+        self._lock.acquire()
+        work, self._work = self._work, None
+        if work is None:
+            return False
+        work(group)
+        return True
+
+
+@dataclass(slots=True, eq=False)
+class ThreadGroup:
+    """The threads of one engine, or the further ones. `Threads.lock` guards it.
+
+    An engine's threads receive requests, too: they park only while one of them is active or ready to receive the next
+    request. The last one that isn't held runs no jobs itself.
+    """
+
+    max_held: int  # threads that slow requests may hold
+    held: int = 0
+    parked: list[ParkedThread] = field(default_factory=list)
+    is_closed: bool = False
+
+    def park(self) -> ParkedThread:
+        """Add this thread to the parked ones; it calls `wait` once it has released the lock."""
+        thread = ParkedThread()
+        if self.is_closed:
+            thread.wake()
+        else:
+            self.parked.append(thread)
+        return thread
+
+
+class Threads:
+    """All groups of threads of a host, and the lock for what they share.
+
+    Attributes:
+        lock: Guards the groups, and what is counted in each `Share`.
+        own: The group of the threads that belong to no engine.
+        started: These threads, as far as they are alive.
+        processor: The processor that all threads share, if they do.
+    """
+
+    def __init__(self, processor: Processor) -> None:
+        self.lock: LockType = allocate_lock()
+        self.own: ThreadGroup = ThreadGroup(maxsize)
+        self.started: list[threading.Thread] = []
+        self.processor: Processor = processor
+        self._groups = [self.own]
+
+    def add_group(self, size: int) -> ThreadGroup:
+        """Add the threads of an engine."""
+        with self.lock:
+            self._groups.append(ThreadGroup(size - 1))
+            return self._groups[-1]
+
+    def remove_group(self, group: ThreadGroup) -> None:
+        """Wake the parked threads of an engine, and park none of them again."""
+        with self.lock:
+            group.is_closed = True
+            self._groups = [each for each in self._groups if each is not group]
+            parked, group.parked = group.parked, []
+        for thread in parked:
+            thread.wake()
+
+    def close(self, deadline: float) -> bool:
+        """End the started threads; return whether all have ended by the deadline."""
+        self.remove_group(self.own)
+        threads = [each for each in self.started if each.is_alive()]
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)
+
+    def register(self, yield_turn: Callable[[bool], None]) -> int:
+        """Prepare this thread to run jobs, and set how it yields; return its native id."""
+        this = this_thread
+        if this.yield_turn is not yield_turn:
+            if this.yield_turn is None:
+                self.processor.bind()
+            this.yield_turn = yield_turn
+        return this.native_id
+
+    # The caller holds the lock.
+
+    def find_parked(self, preferred: ThreadGroup) -> ThreadGroup:
+        """Return a group with a parked thread that may run jobs, if there is one; else the own group."""
+        for group in (preferred, *self._groups):
+            if group.parked and group.held < group.max_held:
+                return group
+        return self.own
+
+    def run(self, work: Work, group: ThreadGroup) -> bool:
+        """Have a parked thread of this group do something, or a new thread if the group is the own one and has none.
+
+        Return False if the system allows no further thread.
+        """
+        if group.parked:
+            group.parked.pop().wake(work)
+            return True
+        first = ParkedThread()
+        first.wake(work)
+        thread = threading.Thread(target=self._serve, args=(first,), name="plughost-requests", daemon=True)
+        self.started = [*filter(threading.Thread.is_alive, self.started), thread]
+        try:
+            thread.start()
+        except RuntimeError:
+            return False
+        return True
+
+    def _serve(self, parked: ParkedThread) -> None:
+        """Do what there is to do, and park, until the group is closed."""
+        while parked.wait(self.own):
+            with self.lock:
+                parked = self.own.park()
