@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from contextlib import suppress
 from importlib.metadata import distributions, requires
 from pathlib import Path
@@ -30,7 +31,12 @@ def _closure(name: str) -> set[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker of tests that are one of many of their kind, and let no property fail for its time."""
+    """Register the marker of tests that are one of many of their kind, and let no property fail for its time.
+
+    A shell ignores SIGINT for what it starts in the background, and commands that tests start would inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with suppress(ImportError):
         from hypothesis import HealthCheck, settings  # noqa: PLC0415 - not every environment has it
 
