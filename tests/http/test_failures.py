@@ -239,7 +239,7 @@ def test_a_stream_that_fails_before_it_begins_passes_middleware_once(client: htt
     answer = client.get("/does")
     is_problem(answer, 500)
     assert {"etag", "content-disposition", "cache-control"}.isdisjoint(answer.headers)
-    assert served.plugin.passed == [200]
+    assert served.plugin.passed == [500]
 
 
 def test_a_line_that_a_stream_logs_has_the_request_id(client: httpx.Client, served: Served) -> None:

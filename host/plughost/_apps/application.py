@@ -94,22 +94,14 @@ def build_site_apps(
         all_middleware = (*site_middleware(site), *plugin_middleware)
         vary = tuple(header for each in all_middleware for header in each.vary)
         groups = tuple(_mount_group(entry, group, settings, middleware, vary) for entry, group in mounts[name])
-        components: list[object] = [each.component for each in all_middleware]
+        components = [*outermost, *(each.component for each in all_middleware)]
         role = site.required_role if isinstance(site, AdminSite) else None
         if role is not None:
             components.append(SecurityCheck((BEARER,), (role,), "admin", authenticator))
         sites[name] = SiteApp(
             groups=groups,
             app=build_app(
-                groups,
-                components,
-                logger,
-                vary,
-                outermost=outermost,
-                innermost=innermost,
-                allowed_hosts=site.allowed_hosts,
-                dev=dev,
-                audit=audit,
+                groups, components, logger, vary, innermost, allowed_hosts=site.allowed_hosts, dev=dev, audit=audit
             ),
             timed=timed,
             prefixes={each.group.prefix: each.fallback for each in groups},
@@ -151,17 +143,15 @@ def build_app(
     middleware: Sequence[object],
     logger: structlog.stdlib.BoundLogger,
     vary: Sequence[str] = (),
-    *,
-    outermost: Sequence[object] = (),
     innermost: Sequence[object] = (),
+    *,
     allowed_hosts: Sequence[str] = (),
     dev: bool = False,
     audit: Audit | None = None,
 ) -> App:
     """Build the Falcon app of a site from groups without conflicts, and compile its router.
 
-    `middleware` has Falcon components, outermost first; those of `innermost` run closest to the resources, and those of
-    `outermost`, the logs, see what is sent. All
+    `middleware` has Falcon components, outermost first; those of `innermost` run closest to the resources. All
     responses vary by `vary`. Without `allowed_hosts`, every well-formed `Host` is accepted. With `dev`, a responder
     that returns a value fails: Falcon would ignore it. `audit` records refusals.
     """
@@ -169,7 +159,7 @@ def build_app(
     prefixes = {group.group.prefix: group.fallback for group in groups}
     router = RawPathRouter(routes, prefixes, dev=dev)
     edge = Edge(router.find, allowed_hosts)
-    components: Any = [edge, *outermost, StreamStart(), *middleware, RouteMiddleware(common_fields(vary)), *innermost]
+    components: Any = [edge, *middleware, RouteMiddleware(common_fields(vary)), *innermost, StreamStart()]
     app: App = falcon.App(request_type=Request, response_type=Response, router=router, middleware=components)
     handler = JSONHandler()
     app.req_options.media_handlers = falcon.media.Handlers({falcon.MEDIA_JSON: handler})  # anything else is 415

@@ -1,4 +1,4 @@
-"""The edge of a site: it refuses hosts and web pages that may not be answered (CONTRACT 2), and begins streams.
+"""The edge of a site: it refuses hosts and web pages that may not be answered (CONTRACT 2), and closes streams.
 
 The site's settings add CORS, security headers and compression.
 """
@@ -68,7 +68,7 @@ class HostRefused(falcon.HTTPBadRequest):
 
 
 class Edge:
-    """The outermost middleware of a site."""
+    """The outermost middleware of a site: it sees requests first and responses last."""
 
     def __init__(self, find: Callable[[str, Request], Any], allowed_hosts: Sequence[str]) -> None:
         self._find = find
@@ -98,23 +98,31 @@ class Edge:
             raise HostRefused(description="The Host header names a host that this site does not serve.")
         raise falcon.HTTPBadRequest(description="The Host header is no host name or address with an optional port.")
 
-
-class StreamStart:
-    """The middleware around all but the edge and the logs: a stream has begun, or failed, before they see it."""
-
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Get the first part of a stream, empty ones aside: if that fails, the response is an error.
-
-        The stream of a response without a body is closed. Others are limited to their Content-Length.
-        """
+        """Close the stream of a response without a body, and limit other streams to their Content-Length."""
         stream = resp.stream
         if stream is None:
             return
-        req.env["HTTP_X_REQUEST_ID"] = req.request_id  # for the engine, in case the stream fails later
-        if req.method == "HEAD" or resp.status_code in _BODILESS_STATUSES:
+        req.env["HTTP_X_REQUEST_ID"] = req.request_id  # for the engine, in case the stream fails
+        if _has_body(req, resp):
+            if length := resp.get_header("Content-Length"):
+                resp.stream = WrappedStream(stream, bounded_parts(stream, int(length)))
+        else:
             # Without a stream, Falcon sets Content-Length to 0. An empty stream leaves it as it is.
             resp.stream = () if req.method == "HEAD" else None
             close_stream(stream)
+
+
+class StreamStart:
+    """The innermost middleware of a site: the first part of a stream is there before other middleware sees it.
+
+    So if that fails, the response is an error like any other.
+    """
+
+    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
+        """Get the first part that isn't empty."""
+        stream = resp.stream
+        if stream is None or not _has_body(req, resp):
             return
         length = resp.get_header("Content-Length")
         if type(stream) is list and not length:
@@ -134,6 +142,10 @@ class StreamStart:
                 close_stream(stream)
             raise
         resp.stream = WrappedStream(stream, chain((first,), parts))
+
+
+def _has_body(req: Request, resp: falcon.Response) -> bool:
+    return req.method != "HEAD" and resp.status_code not in _BODILESS_STATUSES
 
 
 def site_middleware(settings: SiteSettings) -> list[Middleware]:
