@@ -42,7 +42,7 @@ def client(batches: Iterator[Sequence[object]] | Batches) -> testing.TestClient:
     """Return a client of an app that lists the batches."""
     route = Route("", Listing(batches), {"GET": Operation(summary="List")})
     group = mount("listing", RouteGroup(prefix="/list", routes=(route,)), 1000)
-    return testing.TestClient(Site("main", build_app([group], [], silent_logger())))  # type: ignore[arg-type] # a WSGI app
+    return testing.TestClient(Site("main", build_app([group], [], silent_logger())))
 
 
 @pytest.mark.parametrize("batches", [[], [[]], [[1, "two"]], [[1], [2, 3]], [[1], [], [2]], [[], [], []]], ids=str)

@@ -51,6 +51,36 @@ def test_a_damaged_store_is_not_waited_for(
                 thread.submit(store.read, count).result(SOON)
 
 
+def test_a_repaired_store_opens_while_many_operations_are_refused(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, wait_for: Callable[..., None]
+) -> None:
+    """A refusal is not taken for another loss, which would end the attempt to open the store."""
+    store = opening(replace(config, pause=0), products)["catalog"]
+    repaired, results = threading.Event(), list[int]()
+
+    def read_on() -> None:
+        while not repaired.is_set() or not results:
+            try:
+                results.append(store.read(count))
+            except Damaged:
+                results.clear()
+
+    with store.database.administer() as db:
+        db.script("ALTER TABLE products RENAME TO away")
+    with ThreadPoolExecutor(8) as threads:
+        readers = [threads.submit(read_on) for _ in range(8)]
+        wait_for(lambda: store.state == "unavailable")
+        with store.database.administer() as db:
+            db.script("ALTER TABLE away RENAME TO products")
+        repaired.set()
+        try:
+            wait_for(lambda: store.state == "open")
+        finally:
+            results.append(0)  # so that the readers end
+        for reader in readers:
+            reader.result(SOON)
+
+
 class Reopened:
     """A store that is reopened after damage, as far as its entities, which are defined once `go_on` is set."""
 

@@ -16,7 +16,7 @@ from plughost._api.declarations import Middleware
 from plughost._apps.compression import Compression
 from plughost._logging import REQUEST_ID
 from plughost._waiting import Pause
-from plughost.http._environ import FAILED, REFUSED, UNCHECKED
+from plughost.http._environ import CUT_OFF, FAILED, REFUSED, UNCHECKED
 from plughost.http._request import (
     DEFAULT_PORTS,
     address_of,
@@ -55,6 +55,7 @@ _OF_THE_BODY: Final = (
     "ETag",
     "Expires",
     "Last-Modified",
+    "Location",
 )
 _CORS_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE"
 _EXPOSED_HEADERS: Final = (
@@ -122,7 +123,7 @@ class StreamStart:
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
         """Get the first part that isn't empty."""
         stream = resp.stream
-        if stream is None or not _has_body(req, resp):
+        if stream is None or not _has_body(req, resp) or resp.render_body() is not None:
             return
         length = resp.get_header("Content-Length")
         if type(stream) is list and not length:
@@ -134,6 +135,10 @@ class StreamStart:
                 check_part(first)
                 if first or type(first) is Pause:
                     break
+                if CUT_OFF in req.env:
+                    raise falcon.HTTPServiceUnavailable(
+                        description="The service was replaced before it responded.", retry_after=_RETRY_SECONDS
+                    )
         except BaseException:
             resp.stream = None
             for name in _OF_THE_BODY:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from plughost._logging import REQUEST_ID
 from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
-from plughost.http._environ import FAILED, FORWARDED, MOUNTED, REFUSED, SITE, TRUSTED
+from plughost.http._environ import CUT_OFF, FAILED, FORWARDED, MOUNTED, REFUSED, SITE, TRUSTED
 from plughost.http._errors import PROBLEM_DETAILS
 from plughost.http._request import DEFAULT_PORTS, address_of, host_name
 from plughost.http._response import check_part, close_stream, file_blocks
@@ -44,7 +44,6 @@ _FORWARDED = (
 )
 
 # In the environ of a request in flight:
-_CUT_OFF: Final = "plughost.cut_off"  # its body breaks off
 _ENDING: Final = "plughost.ending"  # its body ends at its next pause
 _PAUSE: Final = "plughost.pause"  # the latest pause of its body
 _POLL_SECONDS: Final = 0.05
@@ -121,7 +120,7 @@ class Site:
 
     def cut_off(self, plugins: Collection[str] | None = None) -> None:
         """Give up the requests in swapped-out apps. Their bodies break off, so that clients notice."""
-        _end(self._unfinished_requests(plugins), _CUT_OFF)
+        _end(self._unfinished_requests(plugins), CUT_OFF)
 
     def end_streams(self, plugins: Collection[str] | None = None, *, everything: bool = False) -> None:
         """End bodies at their next pause: those of swapped-out apps, or all with `everything`."""
@@ -133,7 +132,7 @@ class Site:
         return [
             environ
             for environ in in_flight
-            if _CUT_OFF not in environ and (plugins is None or _plugin_of(environ) in {"", *plugins})
+            if CUT_OFF not in environ and (plugins is None or _plugin_of(environ) in {"", *plugins})
         ]
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
@@ -244,7 +243,7 @@ class _StreamedBody:
         environ = self._environ
         try:
             for part in iter(partial(self._context.run, next, iter(self._body), _END), _END):
-                if _CUT_OFF in environ:
+                if CUT_OFF in environ:
                     raise CutOffError
                 if type(part) is not bytes:
                     self._inspect_part(part)

@@ -218,6 +218,8 @@ class Host(HostState):
             if self.lifecycle.is_stopping():
                 raise Interrupted("the host is stopping")
             self.request_log.record_all()
+            if following.observers():
+                self.request_log.start()
             if any(each.declared.jobs for each in following.registry.active()):
                 self.jobs.start()
             if is_start:  # requests come once the ports are open: health must have its checks by then

@@ -110,12 +110,15 @@ class RequestLog:
                 self._wake.set()
 
     def record_all(self) -> None:
-        """Record everything, until the next observers are set, whose thread runs by then.
+        """Record everything, until the next observers are set."""
+        self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
+
+    def start(self) -> None:
+        """Start the thread that notifies observers, before the first ones are set, unless it runs.
 
         Raises:
             RuntimeError: The system allows no further thread.
         """
-        self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
         if self._thread is None:
             self._thread = threading.Thread(target=self._run_notifier, name="observers", daemon=True)
             try:

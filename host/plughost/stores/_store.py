@@ -323,7 +323,10 @@ class OpenStore(Generic[E]):
                 session = handle.sessions.session(mode, deadline)
                 return handle.run_operation(session, operation, args, kwargs)
             except Exception as error:  # noqa: BLE001 - anything else passes, see `classify`
-                found = availability.classify(error, mode)
+                if session is None and isinstance(error, StoreError):
+                    found: StoreError = error  # of `ensure_open`, which has recorded why
+                else:
+                    found = availability.classify(error, mode)
                 if not self._should_retry(found, mode, deadline, session):
                     availability.log_refusal(found)
                     raise found from None if found is error else error
@@ -348,11 +351,13 @@ class OpenStore(Generic[E]):
     def _ping(self) -> None:
         self._gate.enter(time.monotonic() + self._patience)
         try:
-            self._availability.ensure_open(0.0).sessions.probe(writes=True)
-            self._availability.record_success(Mode.PROBE)
-        except Exception as error:  # noqa: BLE001 - as above
-            found = self._availability.classify(error, Mode.PROBE)
-            self._availability.log_refusal(found)
-            raise found from None if found is error else error
+            handle = self._availability.ensure_open(0.0)
+            try:
+                handle.sessions.probe(writes=True)
+                self._availability.record_success(Mode.PROBE)
+            except Exception as error:  # noqa: BLE001 - as above
+                found = self._availability.classify(error, Mode.PROBE)
+                self._availability.log_refusal(found)
+                raise found from None if found is error else error
         finally:
             self._gate.end()
