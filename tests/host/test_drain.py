@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -138,6 +139,37 @@ def test_a_reload_reports_what_it_cut_off_and_when(scheme: str, engine: str) -> 
         assert found, message
         assert float(found[1]) >= 0.2
         assert reader.join() == "RemoteProtocolError"
+
+
+@each_listener
+def test_a_stream_that_is_cut_off_before_it_begins_is_503(scheme: str, engine: str) -> None:
+    """A stream that yields nothing but empty parts holds no thread of a host that has replaced its plugin."""
+    polls, closed = threading.Event(), threading.Event()
+
+    def poll() -> Iterator[bytes]:
+        try:
+            while True:
+                polls.set()
+                yield b""
+        finally:
+            closed.set()
+
+    class Polls:
+        def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+            resp.stream = poll()
+
+    installed = [
+        plugin_distribution("polls", Plugin(register_routes=lambda context: [group_of(Polls())])),
+        plugin_distribution("one", Speaker("one", "/one")),
+    ]
+    with hosting(installed, engine=engine, grace_time=0.25) as host, host.client(scheme=scheme) as client:
+        with ThreadPoolExecutor(1) as thread:
+            response = thread.submit(client.get, "/say", timeout=60)
+            assert polls.wait(30)
+            del installed[0]
+            assert host.host.reload().cut_off
+            assert response.result(30).status_code == 503
+        assert closed.wait(30)
 
 
 def test_a_reload_reports_cut_off_requests_of_a_closed_site() -> None:

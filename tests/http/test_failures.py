@@ -242,6 +242,13 @@ def test_a_stream_that_fails_before_it_begins_passes_middleware_once(client: htt
     assert served.plugin.passed == [500]
 
 
+def test_a_stream_beside_a_body_is_not_begun(client: httpx.Client, served: Served) -> None:
+    """The body is sent, as by Falcon."""
+    served.plugin.does.do = lambda resp: give(resp, data=b"abc", stream=late())
+    answer = client.get("/does")
+    assert (answer.status_code, answer.content) == (200, b"abc")
+
+
 def test_a_line_that_a_stream_logs_has_the_request_id(client: httpx.Client, served: Served) -> None:
     """It belongs to the request, as what the responder logs does."""
     logger = make_logger(LogSettings(format="json"), stream := io.StringIO())
