@@ -143,7 +143,7 @@ def test_a_slow_request_that_begins_to_compute_elsewhere_frees_its_place(
         release.wait(20)
 
     task = Task(dispatcher, compute, "stored")
-    task.on_slow = slow.set  # type: ignore[method-assign]
+    task.on_slow = slow.set  # type: ignore[method-assign] # the test is told
     engine.send(task)
     assert resting.wait(20)
     assert slow.is_set()

@@ -29,7 +29,7 @@ def test_a_slow_job_loses_the_turn_after_the_watcher_has_failed(
         raise SystemExit
 
     task = submit(dispatcher, lambda: release.wait(20), "failing")
-    task.on_slow = fail  # type: ignore[method-assign]
+    task.on_slow = fail  # type: ignore[method-assign] # no task of ours fails there
     with caplog.at_level(logging.ERROR):
         wait_until(lambda: "a look at the requests failed" in caplog.text)
     hold(dispatcher, release, wait_until, "slow", 1)

@@ -56,29 +56,27 @@ def test_a_repaired_store_opens_while_many_operations_are_refused(
 ) -> None:
     """A refusal is not taken for another loss, which would end the attempt to open the store."""
     store = opening(replace(config, pause=0), products)["catalog"]
-    repaired, results = threading.Event(), list[int]()
+    ended = threading.Event()
 
-    def read_on() -> None:
-        while not repaired.is_set() or not results:
+    def read_on() -> int:
+        while True:
             try:
-                results.append(store.read(count))
+                return store.read(count)
             except Damaged:
-                results.clear()
+                if ended.is_set():
+                    raise
 
     with store.database.administer() as db:
         db.script("ALTER TABLE products RENAME TO away")
     with ThreadPoolExecutor(8) as threads:
         readers = [threads.submit(read_on) for _ in range(8)]
-        wait_for(lambda: store.state == "unavailable")
-        with store.database.administer() as db:
-            db.script("ALTER TABLE away RENAME TO products")
-        repaired.set()
         try:
-            wait_for(lambda: store.state == "open")
+            wait_for(lambda: store.state == "unavailable")
+            with store.database.administer() as db:
+                db.script("ALTER TABLE away RENAME TO products")
+            assert [reader.result(SOON) for reader in readers] == [0] * 8
         finally:
-            results.append(0)  # so that the readers end
-        for reader in readers:
-            reader.result(SOON)
+            ended.set()
 
 
 class Reopened:

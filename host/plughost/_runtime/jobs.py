@@ -175,12 +175,9 @@ class Jobs:
         """
         with self._condition:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run_scheduler, name="plughost-jobs", daemon=True)
-                try:
-                    self._thread.start()
-                except RuntimeError:
-                    self._thread = None
-                    raise
+                thread = threading.Thread(target=self._run_scheduler, name="plughost-jobs", daemon=True)
+                thread.start()  # it waits for the condition
+                self._thread = thread
 
     def set_plugins(self, records: Iterable[PluginRecord]) -> None:
         """Schedule the jobs of these plugins, and no others. Without any, the scheduler ends.
