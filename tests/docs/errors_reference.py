@@ -218,12 +218,13 @@ def _failures(sources: Iterable[Source]) -> Iterator[tuple[str, ...]]:
                 continue
             stage = " ".join(_texts(given[0], function, source.tree))
             asked = _of_author(has_trace=len(given) > 3)
+            named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
             for scope, cause, advice in _resolved_arguments(function, source.tree, *(*given[1:], ast.Constant(""))[:2]):
                 all_advice = [text or asked for text in _texts(advice, scope, source.tree)]
-                for text in _texts(cause, scope, source.tree):
-                    named = {"a hook": stage, "<stage>": "any"}.get(stage, _code(stage))
-                    if not (_varies(text) and all(map(_varies, all_advice))):
-                        yield named, _cell(text, named), " or ".join(map(_cell, all_advice))
+                causes = _texts(cause, scope, source.tree)
+                if all(map(_varies, all_advice)):
+                    causes = [text for text in causes if not _varies(text)]
+                yield from ((named, _cell(text, named), " or ".join(map(_cell, all_advice))) for text in causes)
 
 
 def _of_author(*, has_trace: bool) -> str:

@@ -51,10 +51,8 @@ class Host(HostState):
     last_reload: ReloadReport | None
     drain_seconds: float
 
-    def __init__(self, settings: Settings, **options: Any) -> None:
-        """Prepare a host that does nothing yet, with the arguments of `HostState`."""
-        super().__init__(settings, **options)
-        self.view = LiveView(self, TrustedControl(self, self.reload, self.preview), self.preview)
+    def _make_view(self) -> LiveView:
+        return LiveView(self, TrustedControl(self, self.reload, self.preview), self.preview)
 
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from plughost.stores import OpenStore
 
 
-class HostState:
+class HostState(ABC):
     """The parts of a host, and what it serves.
 
     Attributes:
@@ -50,8 +51,6 @@ class HostState:
         view: What plugins see of it.
         drain_seconds: The seconds for which the stop waited for a reload and requests in flight.
     """
-
-    view: HostServices
 
     def __init__(
         self,
@@ -96,6 +95,11 @@ class HostState:
         self._discovery = Discovery(distributions, self.plugins_dir)
         self._change_lock = threading.Lock()
         self._stop_lock = threading.Lock()
+        self.view: HostServices = self._make_view()
+
+    @abstractmethod
+    def _make_view(self) -> HostServices:
+        """Return what plugins see of the host, whose other parts are there."""
 
     @property
     def settings(self) -> Settings:
