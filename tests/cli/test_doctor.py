@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from plughost.testing import store_settings
 from tests.certificates.conftest import Authority
+from tests.cli.conftest import install_store_plugin
 
 if TYPE_CHECKING:
     from .conftest import Line
@@ -45,6 +47,7 @@ def test_a_healthy_host_has_no_problem(line: Line) -> None:
     [
         ("", "certificate"),
         ("trusted_proxies = ['0.0.0.0/0']", "proxies"),
+        ("rate_limits = {storage = 'redis://127.0.0.1:1'}", "redis"),
     ],
 )
 def test_the_doctor_names_a_problem_and_its_solution(line: Line, settings: str, about: str) -> None:
@@ -156,3 +159,16 @@ def test_the_doctor_reports_secrets_that_everybody_can_read(line: Line, settings
     assert all(key in str(found) for key in message)
     line.folder.chmod(0o750)
     assert "permissions" not in {each["about"] for each in json.loads(line.run("doctor", "--dev", "--json").output)}
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_doctor_says_whether_a_database_answers(line: Line, answers: bool) -> None:
+    """Each database of another process is asked once, whatever number of stores it has."""
+    install_store_plugin(line, "kept")
+    install_store_plugin(line, "held")
+    with store_settings("postgresql") as settings:
+        url = settings["stores"]["url"] if answers else "postgresql://nobody@127.0.0.1:1/none"
+        line.configure(f"[stores]\nurl = '{url}'")
+        examined = line.run("doctor", "--json", "--dev")
+    (found,) = [each for each in json.loads(examined.output) if each["about"] == "database"]
+    assert (found["verdict"], bool(found["todo"])) == (("good", False) if answers else ("problem", True))

@@ -40,6 +40,7 @@ from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._settings.sources import leaves
 from plughost._tls.certificates import certificate_in_use, describe, prepare
+from plughost.stores import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -72,8 +73,9 @@ class Finding:
 def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
     """Check this system for potential problems, and say what to do about them.
 
-    Limits, clock, certificate, disk, versions, proxies, permissions and backups are checked. Exit code 1 if there is a
-    problem. You can ignore advice if the state is intended. `plughost check` tests whether every plugin would serve.
+    Limits, clock, certificate, disk, versions, proxies, permissions, databases, Redis and backups are checked. Exit
+    code 1 if there is a problem. You can ignore advice if the state is intended. `plughost check` tests whether every
+    plugin would serve.
     """
     generation = preview_generation(settings, without, dev=dev)
     findings = [
@@ -84,6 +86,7 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         *_check_versions(settings),
         *_check_proxies(settings, generation),
         *_check_permissions(settings, generation),
+        *_check_services(generation),
         *_check_backups(settings, generation),
     ]
     if as_json:
@@ -220,6 +223,7 @@ def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Findi
         yield Finding("proxies", "advice", f"reachable from elsewhere ({', '.join(exposed)}), none is trusted", todo)
     else:
         yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "reachable only from this machine")
+    yield from (Finding("settings", "problem", each) for each in generation.problems)
     yield from (_advise("settings", each) for each in generation.warnings)
 
 
@@ -260,6 +264,25 @@ def _find_secrets(file: Path, settings: Settings, generation: Generation) -> lis
     secrets = [key for key, text in written.items() if "://" not in text or _URL_PASSWORD.search(text)]
     masked = [each.key for each in generation.setting_values() if each.source == file.name and MASK in str(each.value)]
     return [key for key in masked if any(f"{each}.".startswith(f"{key}.") for each in secrets)]
+
+
+def _check_services(generation: Generation) -> Iterator[Finding]:
+    """Check that databases and Redis answer, if other processes serve them. `plughost stores check` checks files."""
+    stores = (store for store in generation.stores.values() if store.dialect == "postgresql")
+    for place, database in sorted({store.database.config.place: store.database for store in stores}.items()):
+        try:
+            database.check()
+        except StoreError as error:
+            yield Finding("database", "problem", str(error), "Start it, or correct its URL under [stores].")
+        else:
+            yield Finding("database", "good", f"{place} answers")
+    for check in generation.rate_limits.checks():
+        health = check.check()
+        place = str(health.data["storage"])
+        if health.up:
+            yield Finding("redis", "good", f"{place} answers")
+        else:
+            yield Finding("redis", "problem", f"{place} does not answer", "Start it, or correct rate_limits.storage.")
 
 
 def _check_backups(settings: Settings, generation: Generation) -> Iterator[Finding]:
