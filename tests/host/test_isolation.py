@@ -236,8 +236,8 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
             "register_settings",
             create_model("S", days=(int, "many")),
             (
-                "a default of its settings breaks their rules: plughost.toml: plugins.bad.days: must be a whole number. "
-                "Report it to the plugin's author, or disable the plugin."
+                "a default of its settings breaks their rules: plughost.toml: plugins.bad.days: must be a whole "
+                "number. Report it to the plugin's author, or disable the plugin."
             ),
         ),
         ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),

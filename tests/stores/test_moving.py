@@ -63,8 +63,8 @@ def test_the_script_moves_every_row(tmp_path: Path) -> None:
         options: list[dict[str, Any]] = [{"data_dir": tmp_path / "data"}, {"settings": {"stores": {"url": url}}}]
         with running_host(distributions=[plugin], strict=True, **options[0]) as host:
             store = host.store("moved")
-            for values in (("it's 5 %s \\ é", Decimal("19.99"), MOMENT, True, b"\0\xff"), ("gone", 0, MOMENT, False, b"")):
-                last = store.single(Session.insert, ADD, *values)
+            store.single(Session.insert, ADD, "it's 5 %s \\ é", Decimal("19.99"), MOMENT, True, b"\0\xff")
+            last = store.single(Session.insert, ADD, "gone", 0, MOMENT, False, b"")
             store.single(Session.change, 'INSERT INTO "moved parts" VALUES (?, ?)', "0012", 2)
             store.single(Session.change, "DELETE FROM moved WHERE id = ?", last)
             expected = [plain(row) for row in store.read(Session.rows, "SELECT * FROM moved ORDER BY id")]

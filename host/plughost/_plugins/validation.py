@@ -35,7 +35,7 @@ from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.signatures import require_function, require_responder, require_plain
+from plughost._plugins.signatures import require_function, require_plain, require_responder
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
