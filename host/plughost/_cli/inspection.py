@@ -30,7 +30,6 @@ from plughost._cli.options import (
     say,
     state_text,
 )
-from plughost._cli.plugin_commands import command_failures
 from plughost._plugins.distributions import find_distributions
 from plughost._plugins.environment import ENTRY_POINT_GROUP, HOST, Environment, misplaced_entry_points
 from plughost._plugins.registry import PluginRecord, State
@@ -191,6 +190,8 @@ def _hides_settings(entry: PluginRecord, keys: Collection[str]) -> bool:
 
 def _explain(name: str, generation: Generation, as_json: bool) -> None:
     """Print whether a plugin, or all plugins of a distribution, serve, and why. Exit with code 1 if not."""
+    from plughost._cli.plugin_commands import command_failures  # noqa: PLC0415 - it imports much, and --why is rare
+
     registry = generation.registry
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
