@@ -71,3 +71,14 @@ def test_an_error_that_the_user_can_mend_is_one_sentence(line: Line, command: st
 def test_a_defect_of_a_command_keeps_its_traceback(line: Line) -> None:
     """Whoever mends it needs to see where it is."""
     assert isinstance(line.run("failing", "stumble").exception, KeyError)
+
+
+def test_a_hook_that_raises_is_explained(line: Line) -> None:
+    """The plugin serves; the command that its error names shows the traceback."""
+    line.install("raising", "from plughost import hookimpl\n@hookimpl\ndef register_commands():\n    {}['x']\n")
+    refused = line.run("raising", "x").stderr
+    assert "register_commands: KeyError at cli_raising.py:4" in refused
+    assert "shown by `plughost plugins --why raising`" in refused
+    explained = line.run("plugins", "--why", "raising")
+    assert (explained.exit_code, "Its commands can't be called." in explained.output) == (0, True)
+    assert "Traceback (most recent call last)" in explained.output

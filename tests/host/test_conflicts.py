@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from http.client import HTTPConnection
 from importlib import resources
@@ -150,6 +150,14 @@ class Async:
         """Answer."""
 
 
+class Yields:
+    """A resource whose responder is a generator."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> Iterator[bytes]:
+        """Run nothing of this."""
+        yield b""
+
+
 class Sockets:
     """A resource for WebSockets."""
 
@@ -180,6 +188,7 @@ UNMOUNTABLE: list[tuple[Any, str]] = [
     (lambda: group_of(Says), "the resource is a class"),
     (lambda: group_of(Async()), "on_get of Async is async"),
     (lambda: group_of(Async()), "in threads without an event loop: use plain def"),
+    (lambda: group_of(Yields()), "on_get of Yields contains yield"),
     (lambda: group_of(Sockets()), "Sockets has on_websocket, and plughost serves no WebSockets: send to pages with"),
     (lambda: group_of(Says("x"), body_limit=-1), "body_limit -1"),
     (lambda: describing(body_limit=0), "GET: body_limit 0 is no size"),

@@ -246,7 +246,7 @@ def test_skipping_an_unknown_plugin_is_a_warning() -> None:
         ({"settings": {"required": ["ghost"]}}, "the required plugin ghost is not installed; known: bad, good"),
         (
             {"settings": {"required": ["ghost", "bad"]}},
-            "ghost is not installed; known: bad, good; the required plugin bad is failed$",
+            "(?m)ghost is not installed; known: bad, good; the required plugin bad is failed$",
         ),
         ({"settings": {"required": ["godo"]}}, r"the required plugin godo is not installed; did you mean good\?"),
         ({"settings": {"required": ["good"]}, "without": ["good"]}, "the required plugin good is disabled"),
@@ -259,6 +259,17 @@ def test_a_host_without_a_mandatory_plugin_refuses_to_start(options: dict[str, A
         running_host(distributions=with_good_plugin(ImportError("x")), **options),
     ):
         pass
+
+
+def test_the_test_kit_says_why_a_host_refuses_to_start() -> None:
+    """The author of a plugin sees its reason, which only the host's log would have otherwise."""
+    with (
+        pytest.raises(GenerationRefused) as refused,
+        running_host(distributions=with_good_plugin(ImportError("no such module")), strict=True),
+    ):
+        pass
+    (note,) = refused.value.__notes__
+    assert note.startswith("bad (plughost-bad 1.0): import: ImportError: no such module")
 
 
 def test_a_file_without_permission_is_named() -> None:

@@ -52,6 +52,27 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
             wait_until(lambda: len(second.due) == 1)
 
 
+def test_a_job_that_is_due_only_at_the_start_is_taken_over(tmp_path: Path) -> None:
+    """When the host that ran it stops, as at a restart, the other one runs it within seconds."""
+
+    def plugin(runs: Runs) -> Plugin:
+        return with_jobs(Job(name="one", run=runs, at_start=True), register_stores=lambda context: [store])
+
+    store = kept_store(tmp_path)
+    first, second = Runs(), Runs()
+    with fresh_postgresql() as url:
+        options: dict[str, Any] = {"settings": {"stores": {"url": url}}, "now": MORNING}
+        with running_host(["a"], distributions=[plugin_distribution("a", plugin(first))], **options) as old:
+            wait_until(lambda: len(first.due) == 1)
+            with running_host(["a"], distributions=[plugin_distribution("a", plugin(second))], **options) as new:
+                wait_until(lambda: job(new).outcome == "elsewhere")
+                old.host.stop()
+                new.advance(5)
+                wait_until(lambda: len(second.due) == 1)
+                new.advance(5)
+                wait_until(lambda: job(new).due is None)
+
+
 @contextmanager
 def job_on_a_proxy(folder: Path, patience: float, runs: Runs) -> Iterator[tuple[RunningHost, Proxy]]:
     """Run a host that has run a job once, and reaches its database through a proxy."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from plughost._api.host import Value
     from plughost._plugins.distributions import InstalledDistribution
+    from plughost._plugins.failures import Failure
     from plughost._plugins.registry import Registry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
@@ -189,12 +190,16 @@ def _hides_settings(entry: PluginRecord, keys: Collection[str]) -> bool:
 
 def _explain(name: str, generation: Generation, as_json: bool) -> None:
     """Print whether a plugin, or all plugins of a distribution, serve, and why. Exit with code 1 if not."""
+    from plughost._cli.plugin_commands import command_failures  # noqa: PLC0415 - it imports much, and --why is rare
+
     registry = generation.registry
     keys = (canonicalize_name(name), canonicalize_name(f"{HOST}-{name}"))
     entries = [each for each in registry if each.name == name]
     entries = entries or [each for each in registry if canonicalize_name(each.installed.distribution) in keys]
     serves = bool(entries) and all(each.state is State.ACTIVE for each in entries)
     lines = [line for each in entries for line in _describe_entry(each)] or list(_describe_other(name, keys, registry))
+    for _, failure in command_failures(registry, entries):
+        lines += ["Its commands can't be called.", *_describe_failure(failure)]
     if as_json:
         print_json({"name": name, "serves": serves, "lines": lines})
     else:
@@ -277,14 +282,18 @@ def _describe_entry(entry: PluginRecord) -> Iterator[str]:
     label = entry.installed.label
     if entry.failure is not None:
         yield f"{label} is {entry.state}."
-        yield f"  {entry.failure}"
-        if entry.failure.trace:
-            yield f"\n{own_frames(entry.failure.trace)}"
+        yield from _describe_failure(entry.failure)
     elif entry.state is State.DISABLED:
         yield f"{label} is disabled by the setting disabled or by --without. Enable it: plughost enable {entry.name}"
     else:
         mounted = [f"{group.prefix} on the site {entry.site_of(group)}" for group in entry.declared.groups]
         yield f"{label} is active, and {'serves ' + ', '.join(mounted) if mounted else 'mounts no route'}."
+
+
+def _describe_failure(failure: Failure) -> Iterator[str]:
+    yield f"  {failure}"
+    if failure.trace:
+        yield f"\n{own_frames(failure.trace)}"
 
 
 def _describe_distribution(found: InstalledDistribution) -> Iterator[str]:

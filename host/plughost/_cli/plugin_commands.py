@@ -34,10 +34,11 @@ from plughost._runtime.host import Host
 from plughost.stores import prepare_stores
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable, Iterator
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import InstalledPlugin
+    from plughost._plugins.failures import Failure
     from plughost.stores import OpenStore
 
 
@@ -87,12 +88,19 @@ def commands_of(registry: Registry, entry: PluginRecord) -> tuple[click.Command,
     return (registry.attempt(entry, hook, call) if hook in entry.hooks else None) or ()
 
 
+def command_failures(registry: Registry, entries: Iterable[PluginRecord]) -> Iterator[tuple[str, Failure]]:
+    """Yield the label of each of these plugins that serves but whose commands are invalid, and the reason."""
+    for entry in entries:
+        if entry.state is State.ACTIVE:
+            tried = replace(entry)  # a copy, so that the plugin itself doesn't fail
+            commands_of(registry, tried)
+            if tried.failure is not None:
+                yield entry.installed.label, tried.failure
+
+
 def command_problems(registry: Registry) -> tuple[str, ...]:
     """Return a line for each plugin that serves but whose commands are invalid."""
-    tried = [replace(entry) for entry in registry.active()]  # copies, so that the plugins themselves don't fail
-    for entry in tried:
-        commands_of(registry, entry)
-    return tuple(f"the commands of {each.installed.label}: {each.failure}" for each in tried if each.failure)
+    return tuple(f"the commands of {label}: {failure}" for label, failure in command_failures(registry, registry))
 
 
 def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:

@@ -35,9 +35,7 @@ def require_function(declared: object, name: str, where: str) -> None:
     function = getattr(declared, name)
     if not callable(function):
         raise PluginError(f"{where}: {name} is no function")
-    require_sync(function, f"{where}: {name}")
-    if inspect.isgeneratorfunction(function):
-        raise PluginError(f"{where}: {name} contains yield, so a call would run nothing of it")
+    require_plain(function, f"{where}: {name}")
     try:
         signature = inspect.signature(function, follow_wrapped=False)
     except ValueError:  # a function in C may have none
@@ -49,13 +47,15 @@ def require_function(declared: object, name: str, where: str) -> None:
         raise PluginError(f"{where}: {name} is called with ({arguments}), and takes {signature}") from None
 
 
-def require_sync(function: object, where: str) -> None:
-    """Refuse an async function: it would return before anything in it has run."""
+def require_plain(function: object, where: str) -> None:
+    """Refuse an async function and a generator: both return before anything in them has run."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise PluginError(
             f"{where} is async, and plughost serves WSGI, in threads without an event loop: use plain def, which may "
             "wait"
         )
+    if inspect.isgeneratorfunction(function):
+        raise PluginError(f"{where} contains yield, so a call would run nothing of it")
 
 
 def require_responder(route: Route, method: str, responder: Callable[..., object], where: str) -> None:

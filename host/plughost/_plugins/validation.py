@@ -35,7 +35,7 @@ from plughost._api.idempotency import store_of
 from plughost._api.jobs import Job, next_time
 from plughost._apps.mounted import Versions
 from plughost._apps.mounting import utc_datetime
-from plughost._plugins.signatures import require_function, require_responder, require_sync
+from plughost._plugins.signatures import require_function, require_plain, require_responder
 from plughost._settings.models import Sites
 from plughost.http._errors import Problem
 
@@ -207,7 +207,7 @@ def _check_route(route: Route, where: str) -> None:
     )
     for method, responder in methods.items():
         name = getattr(responder, "__name__", f"on_{method.lower()}")
-        require_sync(responder, f"{where}: {name} of {resource}")
+        require_plain(responder, f"{where}: {name} of {resource}")
         require_responder(route, method, responder, f"{where}: {name} of {resource}")
     for method, operation in route.operations.items():
         _check_operation(operation, f"{where}: {method}")

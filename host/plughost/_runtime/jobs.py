@@ -28,6 +28,7 @@ _MAX_WAIT: Final = 60.0  # seconds until the clock, which may have been set, is 
 _MIN_SETBACK: Final = 3 * 3600.0  # seconds; if the clock is set back by less, no job runs twice, as with cron(8)
 _MAX_ADVANCE: Final = 7 * 86400.0  # seconds; a clock that was set ahead by more had been wrong, so nothing was missed
 _CLAIM_PAUSE: Final = 0.1  # seconds between attempts to ask which host runs a job
+_TAKEOVER_PAUSE: Final = 5.0  # seconds until a host asks again for a job that another ran and that is due no more
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
@@ -61,7 +62,7 @@ class _Scheduled:
         self.counts: Counter[Outcome] = Counter()
         self.missed = 0
         self._clock = clock
-        self._is_start_pending = job.at_start
+        self._start_due = clock.monotonic() if job.at_start else None
         self._last_due = clock.monotonic()  # on the monotonic clock, for `every`
         self._next_cron_time = next_time(job, clock.now()) if job.cron is not None else None
         self._clock_offset = self._read_clock_offset()
@@ -81,19 +82,20 @@ class _Scheduled:
             self.missed += self._count_overdue()
             self._last_due = self._clock.monotonic()
             self._next_cron_time = next_time(job, self._clock.now()) if job.cron is not None else None
-        self.record, self.job, self.is_stopping, self._is_start_pending = record, job, False, job.at_start
+        self.record, self.job, self.is_stopping = record, job, False
+        self._start_due = self._clock.monotonic() if job.at_start else None
 
     @property
     def due(self) -> datetime | None:
-        if self._next_cron_time is not None and not self._is_start_pending:
+        if self._next_cron_time is not None and self._start_due is None:
             return self._next_cron_time
         seconds_left = self.seconds_left
         return None if seconds_left is None else self._clock.now() + timedelta(seconds=seconds_left)
 
     @property
     def seconds_left(self) -> float | None:
-        if self._is_start_pending:
-            return 0.0
+        if self._start_due is not None:
+            return self._start_due - self._clock.monotonic()
         if self.job.every is not None:
             return self._last_due + self.job.every - self._clock.monotonic()
         return (self._next_cron_time - self._clock.now()).total_seconds() if self._next_cron_time is not None else None
@@ -111,8 +113,8 @@ class _Scheduled:
         """Begin a run. If several are due, it counts for the last one; the others are missed."""
         due = self.due
         assert due is not None, "a due job has a time"
-        if self._is_start_pending:
-            self._is_start_pending = False
+        if self._start_due is not None:
+            self._start_due = None
         elif self.job.every is not None:
             count = max(1, self._count_overdue())
             self._last_due += count * self.job.every
@@ -131,6 +133,8 @@ class _Scheduled:
         self.started_at, self.running_since, self.run = self.running_since, None, None
         self.seconds, self.outcome, self.error = seconds, outcome, error
         self.counts[outcome] += 1
+        if outcome == "elsewhere" and self.seconds_left is None:
+            self._start_due = self._clock.monotonic() + _TAKEOVER_PAUSE
 
     def view(self) -> JobView:
         return JobView(

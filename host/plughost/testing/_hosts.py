@@ -24,6 +24,7 @@ from plughost._api.context import PluginContext
 from plughost._api.events import Events
 from plughost._logging import make_logger, silent_logger
 from plughost._plugins.environment import ENTRY_POINT_GROUP
+from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
 from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings
@@ -188,7 +189,13 @@ def running_host(
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
             host.without += tuple(_skipped(environment, {*plugins, *own}))
-        host.start(environment)
+        try:
+            host.start(environment)
+        except GenerationRefused as error:
+            for each in error.registry:
+                if each.failure is not None:
+                    error.add_note(f"{each.installed.label}: {each.failure}")
+            raise
         try:
             yield RunningHost(host)
         finally:

@@ -179,30 +179,34 @@ class Uploads:
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Nobody calls it."""
 
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Nobody calls it."""
+
     @hookimpl
     def register_routes(self) -> list[RouteGroup]:
-        """Mount both."""
+        """Mount all."""
         done = {204: Response(description="Done.")}
+        video = Response(description="The video.", model=bytes, media_types=("video/mp4",))
         operations = {
             "POST": Operation(summary="Fill in", request=Entry, consumes=("multipart/form-data",), responses=done),
             "PUT": Operation(summary="Upload", consumes=("video/mp4",), produces=(), responses=done),
+            "GET": Operation(summary="Play", produces=("video/mp4",), responses={200: video}),
         }
         return [RouteGroup(prefix="/uploads", routes=(Route("", self, operations),))]
 
 
 def test_uploads_are_described() -> None:
-    """A body that the resource reads itself is described by its media types, as is each file of a form."""
+    """A body of bytes is described by its media types, without an example, as is each file of a form."""
     plugins = [plugin_distribution("openapi", plughost_openapi.plugin), plugin_distribution("uploads", Uploads())]
     with running_host(distributions=plugins, strict=True) as host, host.client() as client:
         description: Description = client.get("/q/openapi?format=json").json()
     validate(description)
-    post, put = (description["paths"]["/uploads"][method] for method in ("post", "put"))
+    post, put, get = (description["paths"]["/uploads"][method] for method in ("post", "put", "get"))
     assert post["requestBody"]["content"]["multipart/form-data"]["encoding"] == {
         "picture": {"contentType": "image/png, image/jpeg"},
         "more": {"contentType": "text/plain"},
     }
-    assert put["requestBody"] == {
-        "required": True,
-        "content": {"video/mp4": {"schema": {"type": "string", "format": "binary"}}},
-    }
+    video = {"video/mp4": {"schema": {"type": "string", "format": "binary"}}}
+    assert put["requestBody"] == {"required": True, "content": video}
+    assert get["responses"]["200"]["content"] == video
     assert "415" in put["responses"]

@@ -118,6 +118,17 @@ def test_a_new_migration_has_the_next_number(migrations: Path) -> None:
     assert found == items | {"0003_fill_moods.py"}
 
 
+def test_a_store_for_idempotent_responses_is_no_choice(migrations: Path) -> None:
+    """Its migrations are the host's, so the plugin has one store to write a step for."""
+    plugin = migrations.parent / "plugin.py"
+    code = plugin.read_text().replace("[STORE]", "[STORE, idempotency_store('written')]")
+    imported = "\nfrom plughost.stores import idempotency_store\nfrom plughost import"
+    plugin.write_text(code.replace("\nfrom plughost import", imported, 1))
+    assert migrate("new", "written", "add a mood").exit_code == 0
+    refused = migrate("new", "written", "add a mood", "--store", "written-idempotency")
+    assert "written has no store written-idempotency; it has written." in refused.output
+
+
 def test_a_description_too_long_for_a_file_name_is_refused(migrations: Path) -> None:
     """The message has the system's reason, without a traceback."""
     answer = migrate("new", "written", "long " * 60)

@@ -248,7 +248,7 @@ class _GroupWriter:
         return {}
 
     def _media(self, schema: Object, example: Any) -> Object:
-        if example is None and schema != {"type": "string"}:
+        if example is None and schema not in ({"type": "string"}, _BYTES):
             example = example_of(schema, self._schemas.components)
         return {"schema": schema} if example is None else {"schema": schema, "example": example}
 

@@ -102,7 +102,9 @@ def _find_plugin(context: PluginContext[Any], name: str) -> PluginView:
 
 
 def _choose_store(plugin: PluginView, name: str | None) -> Store[Any]:
-    stores = {store.name: store for store in plugin.declared.stores}
+    # A store that the host makes for the plugin, for idempotent responses, has no folder to write to.
+    in_folders = [store for store in plugin.declared.stores if isinstance(store.migrations, Path)]
+    stores = {store.name: store for store in in_folders or plugin.declared.stores}
     if name is None and len(stores) > 1:
         raise click.UsageError(f"{plugin.name} has several stores; choose one by --store: {', '.join(stores)}.")
     if name is not None and name not in stores:
