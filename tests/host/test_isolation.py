@@ -232,14 +232,6 @@ def test_a_hook_that_returns_rubbish_fails_alone(hook: str, rubbish: Any) -> Non
                 "Report it to the plugin's author, or disable the plugin."
             ),
         ),
-        (
-            "register_settings",
-            create_model("S", days=(int, "many")),
-            (
-                "a default of its settings breaks their rules: plughost.toml: plugins.bad.days: must be a whole "
-                "number. Report it to the plugin's author, or disable the plugin."
-            ),
-        ),
         ("register_authenticator", 7, "it returned 7. Return a callable that takes a request."),
         ("register_checks", 7, "it returned 7. Return a list of Check."),
         ("register_checks", [7], "it returned a int. Return a list of Check."),

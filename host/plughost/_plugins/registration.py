@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pluggy
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
@@ -177,22 +177,11 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
         values, mount = settings.plugin_settings(record.name, model), settings.mount_settings(record.name)
     except SettingsError as error:
         raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
-    if not record.reused:
-        _require_valid_defaults(model, record.name, settings)
     if model is _NoSettings:
         values = None
     if record.reused and (values, mount) != (record.settings, record.mount):
         _declare_again(record, registry, "register_settings")
     record.settings, record.mount = values, mount
-
-
-def _require_valid_defaults(model: type[BaseModel], plugin: str, settings: Settings) -> None:
-    """Refuse a default in force that its model refuses as a value: pydantic itself doesn't validate defaults."""
-    checked = type(model.__name__, (model,), {"model_config": ConfigDict(validate_default=True)})
-    try:
-        settings.plugin_settings(plugin, checked)
-    except SettingsError as error:
-        raise PluginError(f"a default of its settings breaks their rules: {'; '.join(error.problems)}") from None
 
 
 def declare_stores(registry: Registry) -> None:
