@@ -126,6 +126,37 @@ def test_the_body_for_a_client_that_disconnected_earlier_is_closed(
         assert len(application.closed) == 1
 
 
+def test_a_body_may_end_slowly_after_its_client_has_left(
+    serve: Serve, lane: Lane, wait_until: WaitUntil, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its request becomes slow only then, and nothing fails."""
+    ending: list[object] = []
+    release = threading.Event()
+
+    def body() -> Iterator[bytes]:
+        try:
+            yield b"one"
+            yield Pause()
+        finally:
+            ending.append(None)
+            assert release.wait(20)
+
+    def application(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b"now"] if environ["PATH_INFO"] == "/now" else body()
+
+    served = serve(application, lane)
+    for number in (1, 2):  # the second one ends once the first is slow, and the last request is answered once both are
+        client = served.client()
+        with client.stream("GET", "/") as answer:
+            assert next(answer.iter_raw()) == b"one"
+        client.close()
+        wait_until(lambda number=number: len(ending) == number)  # type: ignore[misc] # a default binds it
+    assert served.client().get("/now").text == "now"
+    release.set()
+    assert caplog.text == ""
+
+
 def test_paused_bodies_hold_no_thread(serve: Serve, lane: Lane, wait_until: WaitUntil) -> None:
     """Besides 60 paused bodies, over one connection or many, one thread answers others; then all continue.
 

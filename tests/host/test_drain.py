@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -93,6 +94,15 @@ class Reader:
         return self.end
 
 
+def is_refused(address: tuple[str, int]) -> bool:
+    """Return whether an address accepts no connection."""
+    try:
+        socket.create_connection(address, timeout=60).close()
+    except ConnectionError:  # refused, or reset while the port closes
+        return True
+    return False
+
+
 def hosting(installed: list[Any], *, engine: str = "waitress", grace_time: float = 300.0) -> Any:
     """Run a host with the given plugins."""
     settings = {"grace_time": grace_time, "sites": {"main": {"http_engine": engine}}}
@@ -139,6 +149,56 @@ def test_a_reload_reports_what_it_cut_off_and_when(scheme: str, engine: str) -> 
         assert found, message
         assert float(found[1]) >= 0.2
         assert reader.join() == "RemoteProtocolError"
+
+
+class Variables:
+    """A resource that looks at each variable of its environ, and stops at the first."""
+
+    def __init__(self) -> None:
+        """Prepare the stop."""
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Respond after the last one."""
+        for _ in req.env:
+            self.begun.set()
+            assert self.go_on.wait(60)
+
+
+@each_listener
+def test_a_request_may_iterate_over_its_environ_when_the_host_stops(scheme: str, engine: str) -> None:
+    """It is answered, although the stop ends streams."""
+    variables = Variables()
+    installed = [plugin_distribution("variables", Plugin(register_routes=lambda context: [group_of(variables)]))]
+    with ThreadPoolExecutor(2) as pool, hosting(installed, engine=engine) as host, host.client(scheme=scheme) as client:
+        address = "127.0.0.1", client.base_url.port or 0
+        response = pool.submit(client.get, "/say")
+        assert variables.begun.wait(30)
+        stop = pool.submit(host.host.stop)
+        wait_until(lambda: is_refused(address))
+        variables.go_on.set()
+        assert (response.result(60).status_code, stop.result(60)) == (200, True)
+
+
+@each_listener
+def test_a_request_may_iterate_over_its_environ_when_its_plugin_is_removed(scheme: str, engine: str) -> None:
+    """It is answered, although the reload ends streams, and then no longer waits."""
+    variables = Variables()
+    installed = [
+        plugin_distribution("variables", Plugin(register_routes=lambda context: [group_of(variables)])),
+        plugin_distribution("one", Speaker("one", "/one")),
+    ]
+    with (
+        ThreadPoolExecutor(1) as pool,
+        hosting(installed, engine=engine, grace_time=0.25) as host,
+        host.client(scheme=scheme) as client,
+    ):
+        response = pool.submit(client.get, "/say")
+        assert variables.begun.wait(30)
+        del installed[0]
+        assert host.host.reload().cut_off
+        variables.go_on.set()
+        assert response.result(60).status_code == 200
 
 
 @each_listener

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.host.plugins import Plugin, group_of, reason, serving
+from tests.host.plugins import Plugin, Speaker, group_of, reason, serving
 
 from plughost.testing import plugin_distribution, running_host
 
@@ -54,3 +58,33 @@ def test_a_plugins_own_routes_that_conflict_are_its_authors_matter() -> None:
     with running_host(distributions=[plugin_distribution("a", plugin)]) as host:
         failure = reason(host, "a")
         assert "the other route belongs to a (plughost-a 1.0). Report it to the plugin's author" in failure
+
+
+def test_the_host_can_be_looked_at_while_a_site_opens_and_closes() -> None:
+    """Its listeners and requests in flight are there for threads that are interrupted all the time."""
+    installed = [plugin_distribution("one", Speaker("one", "/one"))]
+    two = plugin_distribution("two", Speaker("two", "/two", "library"))
+    ended = threading.Event()
+    with ExitStack() as stack:
+        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
+        host = stack.enter_context(running_host(distributions=installed)).host
+        pool = stack.enter_context(ThreadPoolExecutor(3))
+        stack.callback(ended.set)
+
+        def look() -> None:
+            while not ended.is_set():
+                sys.setswitchinterval(1e-6)  # a site that opens sets another
+                assert host.view.listeners
+                assert host.view.in_flight
+                assert host.view.in_flight_by_plugin
+                assert host.ports
+
+        looks = [pool.submit(look) for _ in range(3)]
+        for _ in range(8):
+            installed.append(two)
+            assert host.reload().added == ("two",)
+            del installed[-1]
+            assert host.reload().removed == ("two",)
+        ended.set()
+        for each in looks:
+            each.result(60)

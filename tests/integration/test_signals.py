@@ -111,8 +111,8 @@ def hold(host: HostProcess, lane: Lane, name: str) -> str:
 def use(client: httpx.Client) -> str:
     """List products and create one, repeatedly, until no listener is open."""
     try:
-        assert client.get("/api/v2/products").status_code == 200
-        assert client.post("/api/v2/products", json={}).status_code == 400
+        for answer, status in (client.get("/api/v2/products"), 200), (client.post("/api/v2/products", json={}), 400):
+            assert answer.status_code == status, f"{answer.status_code} {answer.headers} {answer.text}"
     except httpx.ConnectError:
         return "refused"
     return "served"

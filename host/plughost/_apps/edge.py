@@ -135,7 +135,7 @@ class StreamStart:
                 check_part(first)
                 if first or type(first) is Pause:
                     break
-                if CUT_OFF in req.env:
+                if req.env.get(CUT_OFF):
                     raise falcon.HTTPServiceUnavailable(
                         description="The service was replaced before it responded.", retry_after=_RETRY_SECONDS
                     )

@@ -44,8 +44,11 @@ _FORWARDED = (
 )
 
 # In the environ of a request in flight:
-_ENDING: Final = "plughost.ending"  # its body ends at its next pause
-_PAUSE: Final = "plughost.pause"  # the latest pause of its body
+_ENDING: Final = "plughost.ending"  # whether its body ends at its next pause
+_PAUSE: Final = "plughost.pause"  # the latest pause of its body, or None
+# Other threads change these values, but may add no key: the request may iterate over its environ.
+_STATE: Final = {CUT_OFF: False, _ENDING: False, _PAUSE: None}
+
 _POLL_SECONDS: Final = 0.05
 _END: Final[Any] = object()
 
@@ -132,7 +135,7 @@ class Site:
         return [
             environ
             for environ in in_flight
-            if CUT_OFF not in environ and (plugins is None or _plugin_of(environ) in {"", *plugins})
+            if not environ[CUT_OFF] and (plugins is None or _plugin_of(environ) in {"", *plugins})
         ]
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
@@ -157,6 +160,7 @@ class Site:
         return self(environ, start_response)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        environ.update(_STATE)
         request_key = id(environ)
         serving_app = self._current
         serving_app.requests[request_key] = environ
@@ -243,7 +247,7 @@ class _StreamedBody:
         environ = self._environ
         try:
             for part in iter(partial(self._context.run, next, iter(self._body), _END), _END):
-                if CUT_OFF in environ:
+                if environ[CUT_OFF]:
                     raise CutOffError
                 if type(part) is not bytes:
                     self._inspect_part(part)
@@ -259,7 +263,7 @@ class _StreamedBody:
         check_part(part)
         if type(part) is Pause:
             self._environ[_PAUSE] = part
-            if _ENDING in self._environ:
+            if self._environ[_ENDING]:
                 part.end()
 
     def close(self) -> None:
@@ -298,7 +302,7 @@ def _end(requests: Iterable[dict[str, Any]], key: str) -> None:
     """Set a key in the environ of requests, and end their pauses."""
     for environ in requests:
         environ[key] = True
-        pause: Pause | None = environ.get(_PAUSE)
+        pause: Pause | None = environ[_PAUSE]
         if pause is not None:
             pause.end()
 

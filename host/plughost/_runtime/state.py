@@ -111,7 +111,8 @@ class HostState(ABC):
 
     @property
     def ports(self) -> Mapping[tuple[str, str], int]:
-        return {(listener.site, listener.scheme): engine.port for listener, engine in self.serving.engines.items()}
+        engines = tuple(self.serving.engines.items())
+        return {(listener.site, listener.scheme): engine.port for listener, engine in engines}
 
     @property
     def tls(self) -> PreparedTLS | None:

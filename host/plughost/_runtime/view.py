@@ -80,15 +80,16 @@ class LiveView:
         if not engines and self.phase == "starting":
             settings = self._host.settings
             return {each: each.port for site in self.sites for each in listeners_of(site, settings)}
-        return {listener: engine.port for listener, engine in engines.items()}
+        return {listener: engine.port for listener, engine in tuple(engines.items())}
 
     @property
     def in_flight(self) -> Mapping[str, int]:
-        return {name: site.in_flight for name, site in self._host.serving.sites.items()}
+        return {name: site.in_flight for name, site in tuple(self._host.serving.sites.items())}
 
     @property
     def in_flight_by_plugin(self) -> Mapping[str, int]:
-        counts = Counter(plugin for site in self._host.serving.sites.values() for plugin in site.plugins_in_flight())
+        sites = tuple(self._host.serving.sites.values())
+        counts = Counter(plugin for site in sites for plugin in site.plugins_in_flight())
         active = (record.name for record in self._host.active)
         return {name: counts[name] for name in dict.fromkeys(("", *active, *counts))}
 

@@ -151,7 +151,9 @@ class RequestJob(Job):
         """
         proto = self._live_proto
         if proto is not None and self.body_ended:
-            proto.receive().cancel()
+            future = proto.receive()
+            if hasattr(future, "cancel"):  # else the client has gone
+                future.cancel()
         elif proto is not None:
             self._watch_client(proto)
 

@@ -26,7 +26,7 @@ TRUSTED: Final = "plughost.trusted_proxy"
 """It is from a trusted proxy, whose Host is the one that the proxy passes on."""
 
 CUT_OFF: Final = "plughost.cut_off"
-"""It is given up: its body breaks off."""
+"""Whether it is given up: its body then breaks off."""
 
 FORWARDED: Final = "plughost.forwarded"
 """A proxy has announced itself, trusted or not."""
