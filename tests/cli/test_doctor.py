@@ -6,9 +6,10 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
-from plughost.testing import store_settings
 from tests.certificates.conftest import Authority
 from tests.cli.conftest import install_store_plugin
+
+from plughost.testing import store_settings
 
 if TYPE_CHECKING:
     from .conftest import Line

@@ -29,6 +29,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         version: str = "1.0",
         earlier: Path | None = None,
         prepare: Any = unprepared,
+        beside: Any = (),
         **files: str,
     ) -> Any:
         module = name.replace("-", "_")
@@ -36,7 +37,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         entry = plugin_entry(name, module)
         write_package(tmp_path / "site", name, package, version=version, entry_points=entry)
         importlib.invalidate_caches()
-        return conformance(name, settings, earlier=earlier, prepare=prepare)()
+        return conformance(name, settings, earlier=earlier, prepare=prepare, beside=beside)()
 
     yield plant
     for each in [name for name in sys.modules if name.startswith("planted_")]:

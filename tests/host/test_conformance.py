@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from tests.host.packages import plugin_entry, speaker_source, write_package
 
-from plughost.testing import _lifecycle, running_host
+from plughost.testing import Tokens, _lifecycle, running_host
 from plughost.testing._operations import operation_calls
 
 if TYPE_CHECKING:
@@ -227,6 +227,20 @@ def test_prepared_clients_reach_protected_operations(plant: Callable[..., Any]) 
     with pytest.raises(AssertionError, match="GET /events don't end when the host drains"):
         plant("planted-closed", source, settings, prepare=enter).test_its_event_streams_end_when_the_drain_begins()
     importlib.import_module("planted_closed").let_go.set()
+
+
+def test_an_authenticator_beside_the_plugin_opens_its_operations(plant: Callable[..., Any]) -> None:
+    """A plugin with roles requires no authenticator of its own for the suite to see more than refusals."""
+    source = STREAM.format(answer=ENDLESS).replace("Operation(", "Operation(security=('bearer',), roles=('reader',), ")
+    tokens = Tokens()
+
+    def enter(_: object, client: Any) -> None:
+        client.headers.update(tokens.headers("reader"))
+
+    suite = plant("planted-roles", source, {"grace_time": 0.1}, prepare=enter, beside=[tokens.distribution])
+    with pytest.raises(AssertionError, match="GET /events don't end when the host drains"):
+        suite.test_its_event_streams_end_when_the_drain_begins()
+    importlib.import_module("planted_roles").let_go.set()
 
 
 @pytest.mark.parametrize(

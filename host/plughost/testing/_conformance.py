@@ -19,6 +19,8 @@ from plughost.testing._lifecycle import LifecycleTests
 from plughost.testing._operations import DENIED, OperationCall, operation_calls, unprepared
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     import httpx
 
 Ask = Callable[..., "httpx.Response"]
@@ -65,7 +67,7 @@ class Conformance(DeclarationTests, LifecycleTests, FuzzingTests):
         """A host that serves the plugin and the plugins it requires, on each database."""
         with (
             store_settings(request.param) as stores,
-            running_host([cls.plugin], settings={**cls.settings, **stores}, strict=True) as host,
+            running_host([cls.plugin], settings={**cls.settings, **stores}, beside=cls.beside, strict=True) as host,
         ):
             if request.param != "sqlite" and not any(each.declared.stores for each in host.host.view.plugins):
                 pytest.skip(f"{cls.plugin} keeps nothing in a database")
@@ -194,6 +196,8 @@ def conformance(
     other_types: Collection[str] = _OTHER_TYPES,
     earlier: Path | None = None,
     prepare: Callable[[RunningHost, httpx.Client], None] = unprepared,
+    *,
+    beside: Collection[metadata.Distribution] = (),
 ) -> type[Conformance]:
     """Return tests of what holds for every plugin, made from its declarations. Assign them to a name that pytest finds.
 
@@ -209,9 +213,17 @@ def conformance(
         earlier: The wheel of a published version, to test the upgrade from. The operations' examples fill its stores.
         prepare: Called with the host and each client before its first request, such as to sign in if the plugin
             requires it.
+        beside: Distributions to serve in addition, as `running_host` has them, such as an authenticator for tests.
     """
-    given = {"plugin": plugin, "settings": dict(settings or {}), "other_types": tuple(other_types), "earlier": earlier}
-    return type("TestConformance", (Conformance,), {**given, "prepare": staticmethod(prepare)})
+    attributes = {
+        "plugin": plugin,
+        "settings": dict(settings or {}),
+        "other_types": tuple(other_types),
+        "earlier": earlier,
+        "prepare": staticmethod(prepare),
+        "beside": beside or None,
+    }
+    return type("TestConformance", (Conformance,), attributes)
 
 
 def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:

@@ -20,7 +20,7 @@ import pytest
 
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._databases import store_settings
-from plughost.testing._hosts import RunningHost, certificate, running_host
+from plughost.testing._hosts import RunningHost, certificate
 from plughost.testing._operations import Suite, operation_calls, remove_modules
 
 T = TypeVar("T")
@@ -112,13 +112,13 @@ class LifecycleTests(Suite):
             wheel.extractall(tmp_path / "earlier")
         with store_settings(dialect) as stores, self.fresh_modules():
             sys.path.insert(0, str(tmp_path / "earlier"))
-            options = {"settings": {**self.settings, **stores}, "strict": True, "data_dir": tmp_path / "data"}
+            options = {"settings": {**self.settings, **stores}, "data_dir": tmp_path / "data"}
             fault = self._upgrade(str(tmp_path / "earlier"), options)
         assert not fault, f"{self.plugin} can't take over from {self.earlier.name}: {fault}"
 
     def _upgrade(self, earlier: str, options: dict[str, Any]) -> str:
         """Return the fault of an upgrade from a folder on `sys.path` to the installed version, or an empty text."""
-        with running_host([self.plugin], **options) as host:
+        with self.serving(**options) as host:
             with self.clients(host) as client_of:
                 for call in operation_calls(host, self.plugin):
                     for body in call.operation.examples.values():
@@ -131,7 +131,7 @@ class LifecycleTests(Suite):
                 return f"the reload fails: {'; '.join(reasons)}"
             if fault := _regression(before, self._read_statuses(host)):
                 return f"after the reload {fault}"
-        with running_host([self.plugin], **options) as host:
+        with self.serving(**options) as host:
             fault = _regression(before, self._read_statuses(host))
             return f"after a restart {fault}" if fault else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -91,6 +91,7 @@ class Suite:
 
     plugin: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]]
+    beside: ClassVar[Collection[metadata.Distribution] | None]
     prepare: Prepare
 
     @property
@@ -111,10 +112,10 @@ class Suite:
             sys.path[:] = path
 
     @contextmanager
-    def serving(self, *beside: str, **options: Any) -> Iterator[RunningHost]:
-        """Run a host with the plugin, and others beside it, on SQLite."""
-        settings = {"stores": {}, **self.settings}
-        with running_host([self.plugin, *beside], settings=settings, strict=True, **options) as host:
+    def serving(self, *others: str, **options: Any) -> Iterator[RunningHost]:
+        """Run a host with the plugin, and others beside it, on SQLite by default."""
+        options = {"settings": {"stores": {}, **self.settings}, "strict": True, "beside": self.beside, **options}
+        with running_host([self.plugin, *others], **options) as host:
             yield host
 
     @contextmanager
