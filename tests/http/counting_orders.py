@@ -42,6 +42,9 @@ class Orders:
             raise falcon.HTTPServiceUnavailable(retry_after=1)
         if order == "unkept":
             self._context.stores["orders-idempotency"].run(_drop)
+        if order == "away":
+            self.rename("orders_idempotency", "away")
+            raise falcon.HTTPServiceUnavailable(retry_after=1)
         if order == "limited":
             raise falcon.HTTPTooManyRequests(retry_after=1)
         if order == "broken":
@@ -57,6 +60,11 @@ class Orders:
             return
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
+
+    def rename(self, table: str, name: str) -> None:
+        """Rename a table as an operator would."""
+        with self._context.stores["orders-idempotency"].database.administer() as db:
+            db.script(f"ALTER TABLE {table} RENAME TO {name}")
 
     @hookimpl
     def register_stores(self, context: Any) -> list[Store[Session]]:
