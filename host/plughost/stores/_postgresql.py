@@ -304,7 +304,10 @@ class PostgreSQLSessions(Pool):
 
     def _run_watcher(self) -> None:
         restorer: threading.Thread | None = None
-        while not self.closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
+        interval = min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)
+        while not self.closed.wait(interval) or self._watched:  # operations may outlast their store
+            if self.closed.is_set():
+                time.sleep(interval)
             now = time.monotonic()
             for connection, deadline in list(self._watched.values()):
                 if now >= deadline:
