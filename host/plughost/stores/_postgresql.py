@@ -35,6 +35,7 @@ _MIGRATION_PATIENCE: Final = 60
 _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
 _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
+_REFUSAL_SECONDS: Final = 0.25  # for which a store asks for no further connection after it was refused one
 _NO_LIMIT: Final = threading.TIMEOUT_MAX
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
@@ -220,6 +221,8 @@ class PostgreSQLSessions(Pool):
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
         self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
+        self._refusal, self._refused_until = "", 0.0  # the server's last one
+        self._is_one_too_many = False
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
@@ -243,6 +246,9 @@ class PostgreSQLSessions(Pool):
 
     def release(self, connection: Any) -> None:
         self._watched.pop(id(connection), None)
+        if self._is_one_too_many and self._has_connections:
+            self._is_one_too_many = False
+            connection.close()
         super().release(connection)
 
     def claim(self) -> None:
@@ -281,17 +287,29 @@ class PostgreSQLSessions(Pool):
     def _connect(self, deadline: float) -> Any:
         """Return a new connection; give up at the deadline.
 
+        If the server refuses one, the store gives another back: else a store that lost its connections might get none,
+        as long as those of this and of other hosts need more than there are.
+
         Raises:
             Refused: The server takes no further connection at the moment.
             Unreached: It can't be reached, or takes not a single connection.
         """
-        left = deadline - time.monotonic()
+        now = time.monotonic()
+        if now < self._refused_until and self._has_connections:
+            raise Refused(self._refusal)
+        left = deadline - now
         try:
             return self._open(max(1.0, left if left > 0 else self.patience))  # the least that libpq can count
         except Refused as error:
-            if self.connections > 1:  # this one, and others that may become free
-                raise
-            raise Unreached(str(error)) from error
+            if not self._has_connections:
+                raise Unreached(str(error)) from error
+            self._refusal, self._refused_until = str(error), time.monotonic() + _REFUSAL_SECONDS
+            self._is_one_too_many = True
+            raise
+
+    @property
+    def _has_connections(self) -> bool:
+        return bool(self._watched or self._idle)
 
     def _watch(self, connection: Any, deadline: float) -> None:
         """Watch a connection that is in use, and shut it down at the deadline."""
