@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ import pytest
 from tests.stores.test_rows import add, skus
 
 from plughost._waiting import this_thread
-from plughost.stores import OpenStore, OutcomeUnknown, Session, Stores, StoresConfig, Unavailable
+from plughost.stores import OutcomeUnknown, Session, Stores, StoresConfig, Unavailable
 from plughost.stores._manager import check
 from plughost.stores._sessions import Mode
 
@@ -250,6 +250,30 @@ def test_an_unanswered_connection_leaves_its_operation_time_for_another(
             assert reading.result(30) == []
         finally:
             proxy.drop()
+
+
+def test_several_servers_share_an_operations_time(
+    opening: Callable[..., Stores],
+    postgresql: str,
+    plain_products: Store,
+    psycopg2: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Libpq waits for each server in the URL as long: if the first one hangs, there is time for the second."""
+    server = urlsplit(postgresql).netloc.rpartition("@")[2]
+    config = StoresConfig(folder=Path(), url=postgresql.replace(server, f"{server},{server}"), patience=5)
+    store = opening(replace(config, connect_timeout=600), plain_products)["catalog"]
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.release_claim()
+    connect, allowed = psycopg2.connect, []
+
+    def record(**arguments: Any) -> Any:
+        allowed.append(arguments["connect_timeout"])
+        return connect(**arguments)
+
+    monkeypatch.setattr(psycopg2, "connect", record)
+    assert store.read(skus) == []
+    assert allowed == [2]
 
 
 def test_asking_for_a_commits_outcome_ends_within_the_operations_time(

@@ -161,7 +161,8 @@ class PostgreSQL(BaseDatabase):
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         if seconds is not None:
-            limit = int(min(limit or seconds, seconds))  # libpq counts whole ones
+            hosts = 1 + str(arguments.get("host")).count(",")  # libpq gives each of them as long, in whole seconds
+            limit = max(1, int(min(limit or seconds, seconds / hosts)))
         arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
