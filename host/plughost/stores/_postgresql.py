@@ -369,14 +369,15 @@ def _cut_off_after(seconds: float, connection: Any) -> Iterator[None]:
 
 def _shut_down(connection: Any) -> None:
     """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
+    connection.was_cut_off = True
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
         own.shutdown(socket.SHUT_RDWR)
 
 
 @cache
 def _connection_class(driver: Any) -> type:
-    """Return a subclass of the driver's connection that records its server's incarnation."""
-    return type("Connection", (driver.extensions.connection,), {"incarnation": None})
+    """Return a subclass of the driver's connection that has its server's incarnation, and whether it was cut off."""
+    return type("Connection", (driver.extensions.connection,), {"incarnation": None, "was_cut_off": False})
 
 
 def driver_for(store: str) -> Any:
