@@ -174,10 +174,10 @@ def test_a_write_that_the_server_timed_out_is_not_repeated(
     assert len(attempts) == 3
 
 
-@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("closes", ["never", "early", "late"])
 @pytest.mark.parametrize("method", ["read", "run"])
 def test_an_operation_that_the_host_cut_off_is_not_repeated(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str, *, is_closed: bool
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str, closes: str
 ) -> None:
     """It would take as long once more; it is also cut off if its store was closed meanwhile, as by a reload."""
     store = opening(replace(through_proxy, patience=0.2, statement_timeout=0.4), plain_products)["catalog"]
@@ -185,8 +185,10 @@ def test_an_operation_that_the_host_cut_off_is_not_repeated(
 
     def take_long(session: Session) -> None:
         attempts.append(1)
+        if closes == "early":
+            store.close()
         connection = session.connection
-        if is_closed:
+        if closes == "late":
             store.close()
         select.select([connection], [], [], 30)  # until it is cut off
         skus(session)

@@ -221,7 +221,7 @@ class PostgreSQLSessions(Pool):
         self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
-        self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
+        self._watcher_lock = threading.Lock()  # held by the watcher thread while it runs
         self._refusal, self._refused_until = "", 0.0  # the server's last one
         self._is_one_too_many = False
 
@@ -326,6 +326,7 @@ class PostgreSQLSessions(Pool):
         interval = min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)
         while not self.closed.wait(interval) or self._watched:  # operations may outlast their store
             if self.closed.is_set():
+                self._holds_claim = False
                 time.sleep(interval)
             now = time.monotonic()
             for connection, deadline in list(self._watched.values()):
@@ -337,6 +338,7 @@ class PostgreSQLSessions(Pool):
                 restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
                 with suppress(RuntimeError):  # no thread can be started at the moment
                     restorer.start()
+        self._watcher_lock.release()
 
     def _restore_claim(self, now: float) -> None:
         """Open a connection to hold the claim, if there is none."""
