@@ -279,6 +279,7 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
         parts = extensions.parse_dsn(database.config.url)
         if password := parts.pop("password", None):  # not in the arguments, which every user of the machine can see
             environment["PGPASSWORD"] = password
+        parts.setdefault("connect_timeout", database.config.connect_timeout)
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
         [tool, *arguments], input=script, env=environment, capture_output=True, text=True, check=False

@@ -5,17 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import falcon
 
 from plughost import Operation, Route, RouteGroup, Store, hookimpl
 from plughost.http import read_json
-from plughost.stores import idempotency_store
+from plughost.stores import Session, idempotency_store
 from plughost.testing import plugin_distribution, running_host
 
-if TYPE_CHECKING:
-    from plughost.stores import Session
+_WRITES = {"half": "UPDATE orders_idempotency SET begun = begun", "unkept": "DROP TABLE orders_idempotency"}
 
 
 class Orders:
@@ -35,13 +34,12 @@ class Orders:
             count.write("x")
         if order == "hang":
             self.gate.wait(60)
-        if order == "busy":
+        if order == "away":
+            self.rename("orders_idempotency", "away")
+        if order in _WRITES:
+            self._context.stores["orders-idempotency"].run(Session.change, _WRITES[order])
+        if order in {"away", "busy", "half"}:
             raise falcon.HTTPServiceUnavailable(retry_after=1)
-        if order == "half":
-            self._context.stores["orders-idempotency"].run(_touch)
-            raise falcon.HTTPServiceUnavailable(retry_after=1)
-        if order == "unkept":
-            self._context.stores["orders-idempotency"].run(_drop)
         if order == "limited":
             raise falcon.HTTPTooManyRequests(retry_after=1)
         if order == "broken":
@@ -58,6 +56,11 @@ class Orders:
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
 
+    def rename(self, table: str, name: str) -> None:
+        """Rename a table as an operator would."""
+        with self._context.stores["orders-idempotency"].database.administer() as db:
+            db.script(f"ALTER TABLE {table} RENAME TO {name}")
+
     @hookimpl
     def register_stores(self, context: Any) -> list[Store[Session]]:
         """Declare the store of the answers."""
@@ -69,14 +72,6 @@ class Orders:
         self._context = context
         post = Operation(summary="Order", idempotent=True)
         return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),), versions=self.versions)]
-
-
-def _touch(session: Session) -> None:
-    session.change("UPDATE orders_idempotency SET begun = begun")
-
-
-def _drop(session: Session) -> None:
-    session.change("DROP TABLE orders_idempotency")
 
 
 def main(data: Path, count: Path) -> None:

@@ -87,6 +87,16 @@ def test_a_request_that_was_not_executed_may_be_repeated(client: Client) -> None
     assert client.calls == 4
 
 
+def test_a_key_that_could_not_be_freed_is_freed_later(client: Client) -> None:
+    """The store of the keys failed, too, as in an outage; when it is back, the request is executed as announced."""
+    refused = client.order("away")
+    assert (refused.status_code, "Retry-After" in refused.headers, client.order("away").status_code) == (503, True, 503)
+    client.orders.rename("away", "orders_idempotency")
+    wait_until(lambda: client.order("x", "b").status_code == 201)
+    before = client.calls
+    assert (client.order("away").status_code, client.calls) == (503, before + 1)
+
+
 def test_a_request_that_was_partly_executed_is_not_executed_again(client: Client) -> None:
     """The responder wrote to a store, and found another one busy: `Retry-After` doesn't free the key."""
     first, again = client.order("half"), client.order("half")

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count
+from tests.stores.test_rows import add as insert
+from tests.stores.test_rows import skus
 
-from plughost.stores import OpenStore, Stores, StoresConfig, Unavailable
+from plughost.stores import OpenStore, Session, Stores, StoresConfig, Unavailable
 from plughost.stores._errors import ConnectionLost, Damaged
 from plughost.stores._manager import check
 
@@ -152,6 +154,36 @@ def test_a_store_that_is_closed_while_it_is_reopened_stays_closed(reopened: Reop
         assert isinstance(late.exception(SOON), Unavailable)
     with reopened.store.database.exclusive_claim():
         assert reopened.store.state == "closed"
+
+
+def test_a_store_is_opened_again_as_soon_as_earlier_operations_have_ended(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, wait_for: Callable[..., None]
+) -> None:
+    """An operation waits for those that still use the damaged file, and not for the pause, however long."""
+    store = opening(replace(sqlite_config, patience=20, pause=3600), plain_products)["catalog"]
+    store.single(insert, "before")
+    assert store._availability.handle is not None
+    sessions = store._availability.handle.sessions
+    holds, go_on = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> list[str]:
+        found = skus(session)
+        holds.set()
+        go_on.wait(30)
+        return found
+
+    with ThreadPoolExecutor(2) as threads:
+        holding = threads.submit(store.read, hold)
+        assert holds.wait(30)
+        (sqlite_config.folder / "catalog.sqlite3-wal").unlink()
+        with pytest.raises(Damaged):
+            store.single(insert, "refused")
+        waiting = threads.submit(store.single, insert, "after")
+        wait_for(sessions.closed.is_set)
+        go_on.set()
+        assert waiting.result() == 2
+        assert holding.result() == ["before"]
+    assert store.read(skus) == ["after", "before"]
 
 
 def test_a_store_is_not_tried_again_before_its_pause_is_over(

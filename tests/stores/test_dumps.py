@@ -19,10 +19,11 @@ from tests.stores.test_care import prepared
 from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, SetupError, Stores, StoresConfig, prepare_stores
+from plughost.stores import Busy, SetupError, StoreError, Stores, StoresConfig, prepare_stores
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare
+    from tests.stores.proxy import Proxy
 
     from plughost import Store
 
@@ -79,6 +80,22 @@ def test_two_backups_to_one_file_do_not_mix(
     assert [each.name for each in tmp_path.glob("*") if each.is_file()] == [file.name]
     stores.close()
     assert restore(prepare_stores({"p": (products,)}, config)["catalog"], file) == 1
+
+
+def test_a_backup_from_a_server_that_hangs_ends(
+    opening: Callable[..., Stores], through_proxy: StoresConfig, products: Store, proxy: Proxy, tmp_path: Path
+) -> None:
+    """PostgreSQL's own tools also give up after `connect_timeout`, and no file is written."""
+    store = opening(replace(through_proxy, connect_timeout=2), products)["catalog"]
+    proxy.hang()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            with pytest.raises(StoreError, match="timeout expired"):
+                thread.submit(backup, store, tmp_path / "backup").result(25)
+        finally:
+            proxy.go_on()
+            proxy.drop()
+    assert not list(tmp_path.glob("*backup*"))
 
 
 def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(

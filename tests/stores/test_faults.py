@@ -174,20 +174,26 @@ def test_a_write_that_the_server_timed_out_is_not_repeated(
     assert len(attempts) == 3
 
 
+@pytest.mark.parametrize("closes", ["never", "early", "late"])
 @pytest.mark.parametrize("method", ["read", "run"])
 def test_an_operation_that_the_host_cut_off_is_not_repeated(
-    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str
+    opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store, method: str, closes: str
 ) -> None:
-    """It would take as long once more, whether the server or the operation is slow."""
+    """It would take as long once more; it is also cut off if its store was closed meanwhile, as by a reload."""
     store = opening(replace(through_proxy, patience=0.2, statement_timeout=0.4), plain_products)["catalog"]
     attempts: list[int] = []
 
     def take_long(session: Session) -> None:
         attempts.append(1)
-        select.select([session.connection], [], [], 30)  # until it is cut off
+        if closes == "early":
+            store.close()
+        connection = session.connection
+        if closes == "late":
+            store.close()
+        select.select([connection], [], [], 30)  # until it is cut off
         skus(session)
 
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="took too long"):
         getattr(store, method)(take_long)
     assert len(attempts) == 1
 

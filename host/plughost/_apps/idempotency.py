@@ -17,7 +17,7 @@ import falcon
 
 from plughost._api.idempotency import table_of
 from plughost.http._request import principal_of
-from plughost.stores import Duplicate, OpenStore, StoreError
+from plughost.stores import Duplicate, OpenStore, OutcomeUnknown, StoreError
 from plughost.stores._pool import current_operation
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class Idempotency:
         self._authenticator = authenticator
         self._table = table_of(plugin)
         self._now = now
+        self._unfreed: dict[str, bool] = {}  # keys of refused requests, recorded in a store that failed since
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         header = req.get_header("Idempotency-Key")
@@ -59,6 +60,8 @@ class Idempotency:
             raise falcon.HTTPBadRequest(description="The Idempotency-Key is 1 to 255 visible ASCII characters.")
         key_id = _digest(req.method, req.env.get("REQUEST_URI", req.path), self._client_of(req), match[2])
         fingerprint, now = _fingerprint(req), int(self._now().timestamp())
+        if self._unfreed.pop(key_id, False):  # in one of several threads
+            self._free(key_id)
         try:
             earlier = self._store.run(_record_key, self._table, key_id, fingerprint, now)
         except Duplicate:
@@ -105,7 +108,7 @@ class Idempotency:
         with suppress(StoreError):
             is_refusal = (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After")
             if is_refusal and current_operation.writes == req.context.writes_before:
-                self._change("DELETE FROM {table} WHERE id = ?", key_id)
+                self._free(key_id)
             elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps(
                     {name: value for name, value in resp.headers.items() if name not in _UNSAVED_HEADERS}
@@ -127,6 +130,15 @@ class Idempotency:
             if principal is not None:
                 return principal.name
         return req.auth or ""
+
+    def _free(self, key_id: str) -> None:
+        """Forget a key, later if the store fails now; never if another request may have recorded it since."""
+        try:
+            self._change("DELETE FROM {table} WHERE id = ?", key_id)
+        except OutcomeUnknown:
+            raise
+        except StoreError:
+            self._unfreed[key_id] = True
 
     def _mark_unknown(self, key_id: str) -> None:
         self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)

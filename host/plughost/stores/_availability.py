@@ -126,8 +126,10 @@ class Availability:
                 before.sessions.probe(deadline=deadline)  # and of a missing file, nothing is made in its place
                 return before
             # Another file may be there now: nobody may use the old one once the new one is open.
-            if not before.sessions.close():
-                raise Damaged(f"The {self._label} is still in use by operations that began before.")
+            while not before.sessions.close():
+                if time.monotonic() > deadline:
+                    raise Damaged(f"The {self._label} is still in use by operations that began before.")
+                time.sleep(_POLL_INTERVAL)
             before.close()
             with self._database.administer() as db:
                 if self._schema_number(db) < before.schema:

@@ -180,6 +180,8 @@ def translated(label: str) -> Iterator[None]:
 
 def one_line(error: BaseException | str) -> str:
     """Return a message of several lines, such as a database's, as one, without the lines that point with ^."""
+    if getattr(getattr(getattr(error, "cursor", None), "connection", None), "was_cut_off", False):
+        return "it took too long, so the host cut the connection off"  # to libpq, the server closed it unexpectedly
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^"))
 
 

@@ -35,6 +35,7 @@ _MIGRATION_PATIENCE: Final = 60
 _CLAIM_RELEASE_SECONDS: Final = 1.0  # until the server has noticed that a connection was closed, and its claim is over
 _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
+_REFUSAL_SECONDS: Final = 0.25  # for which a store asks for no further connection after it was refused one
 _NO_LIMIT: Final = threading.TIMEOUT_MAX
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
@@ -160,7 +161,8 @@ class PostgreSQL(BaseDatabase):
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         if seconds is not None:
-            limit = int(min(limit or seconds, seconds))  # libpq counts whole ones
+            hosts = 1 + str(arguments.get("host")).count(",")  # libpq gives each of them as long, in whole seconds
+            limit = max(1, int(min(limit or seconds, seconds / hosts)))
         arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
@@ -219,7 +221,9 @@ class PostgreSQLSessions(Pool):
         self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
-        self._watcher_lock = threading.Lock()  # held by the watcher thread once it runs
+        self._watcher_lock = threading.Lock()  # held by the watcher thread while it runs
+        self._refusal, self._refused_until = "", 0.0  # the server's last one
+        self._is_one_too_many = False
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
@@ -243,6 +247,9 @@ class PostgreSQLSessions(Pool):
 
     def release(self, connection: Any) -> None:
         self._watched.pop(id(connection), None)
+        if self._is_one_too_many and self._has_connections:
+            self._is_one_too_many = False
+            connection.close()
         super().release(connection)
 
     def claim(self) -> None:
@@ -281,17 +288,29 @@ class PostgreSQLSessions(Pool):
     def _connect(self, deadline: float) -> Any:
         """Return a new connection; give up at the deadline.
 
+        If the server refuses one, the store gives another back: else a store that lost its connections might get none,
+        as long as those of this and of other hosts need more than there are.
+
         Raises:
             Refused: The server takes no further connection at the moment.
             Unreached: It can't be reached, or takes not a single connection.
         """
-        left = deadline - time.monotonic()
+        now = time.monotonic()
+        if now < self._refused_until and self._has_connections:
+            raise Refused(self._refusal)
+        left = deadline - now
         try:
             return self._open(max(1.0, left if left > 0 else self.patience))  # the least that libpq can count
         except Refused as error:
-            if self.connections > 1:  # this one, and others that may become free
-                raise
-            raise Unreached(str(error)) from error
+            if not self._has_connections:
+                raise Unreached(str(error)) from error
+            self._refusal, self._refused_until = str(error), time.monotonic() + _REFUSAL_SECONDS
+            self._is_one_too_many = True
+            raise
+
+    @property
+    def _has_connections(self) -> bool:
+        return bool(self._watched or self._idle)
 
     def _watch(self, connection: Any, deadline: float) -> None:
         """Watch a connection that is in use, and shut it down at the deadline."""
@@ -304,7 +323,11 @@ class PostgreSQLSessions(Pool):
 
     def _run_watcher(self) -> None:
         restorer: threading.Thread | None = None
-        while not self.closed.wait(min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)):
+        interval = min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)
+        while not self.closed.wait(interval) or self._watched:  # operations may outlast their store
+            if self.closed.is_set():
+                self._holds_claim = False
+                time.sleep(interval)
             now = time.monotonic()
             for connection, deadline in list(self._watched.values()):
                 if now >= deadline:
@@ -315,6 +338,7 @@ class PostgreSQLSessions(Pool):
                 restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
                 with suppress(RuntimeError):  # no thread can be started at the moment
                     restorer.start()
+        self._watcher_lock.release()
 
     def _restore_claim(self, now: float) -> None:
         """Open a connection to hold the claim, if there is none."""
@@ -347,14 +371,15 @@ def _cut_off_after(seconds: float, connection: Any) -> Iterator[None]:
 
 def _shut_down(connection: Any) -> None:
     """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
+    connection.was_cut_off = True
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
         own.shutdown(socket.SHUT_RDWR)
 
 
 @cache
 def _connection_class(driver: Any) -> type:
-    """Return a subclass of the driver's connection that records its server's incarnation."""
-    return type("Connection", (driver.extensions.connection,), {"incarnation": None})
+    """Return a subclass of the driver's connection that has its server's incarnation, and whether it was cut off."""
+    return type("Connection", (driver.extensions.connection,), {"incarnation": None, "was_cut_off": False})
 
 
 def driver_for(store: str) -> Any:
