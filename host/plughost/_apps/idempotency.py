@@ -49,7 +49,7 @@ class Idempotency:
         self._authenticator = authenticator
         self._table = table_of(plugin)
         self._now = now
-        self._unfreed: dict[str, bool] = {}  # keys of refused requests, recorded in a store that failed since
+        self._unfreed: dict[str, int] = {}  # keys of refused requests whose store has failed since, and when they began
 
     def process_resource(self, req: Request, resp: falcon.Response, resource: object, params: dict[str, Any]) -> None:
         header = req.get_header("Idempotency-Key")
@@ -60,14 +60,14 @@ class Idempotency:
             raise falcon.HTTPBadRequest(description="The Idempotency-Key is 1 to 255 visible ASCII characters.")
         key_id = _digest(req.method, req.env.get("REQUEST_URI", req.path), self._client_of(req), match[2])
         fingerprint, now = _fingerprint(req), int(self._now().timestamp())
-        if self._unfreed.pop(key_id, False):  # in one of several threads
-            self._free(key_id)
+        if (unfreed := self._unfreed.pop(key_id, None)) is not None:
+            self._free(key_id, unfreed)
         try:
             earlier = self._store.run(_record_key, self._table, key_id, fingerprint, now)
         except Duplicate:
             earlier = fingerprint, now, None, None, None
         if earlier is None:
-            req.context.idempotency_key_id = key_id
+            req.context.idempotency_key_id, req.context.key_begun = key_id, now
             req.context.writes_before = current_operation.writes
             return
         earlier_fingerprint, begun, *response = earlier
@@ -108,7 +108,7 @@ class Idempotency:
         with suppress(StoreError):
             is_refusal = (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After")
             if is_refusal and current_operation.writes == req.context.writes_before:
-                self._free(key_id)
+                self._free(key_id, req.context.key_begun)
             elif resp.status_code < 500 and resp.stream is None:
                 headers = json.dumps(
                     {name: value for name, value in resp.headers.items() if name not in _UNSAVED_HEADERS}
@@ -131,14 +131,14 @@ class Idempotency:
                 return principal.name
         return req.auth or ""
 
-    def _free(self, key_id: str) -> None:
+    def _free(self, key_id: str, begun: int) -> None:
         """Forget a key, later if the store fails now; never if another request may have recorded it since."""
         try:
-            self._change("DELETE FROM {table} WHERE id = ?", key_id)
+            self._change("DELETE FROM {table} WHERE id = ? AND begun = ?", key_id, begun)
         except OutcomeUnknown:
             raise
         except StoreError:
-            self._unfreed[key_id] = True
+            self._unfreed[key_id] = begun
 
     def _mark_unknown(self, key_id: str) -> None:
         self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)
