@@ -199,7 +199,8 @@ class Bridge(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         level = "critical" if record.levelno >= logging.CRITICAL else record.levelname.lower()
         log = getattr(self._target, level, self._target.info)
-        log(_message_of(record), logger=record.name, exc_info=record.exc_info)
+        fields = {"plugin": record.plugin} if hasattr(record, "plugin") else {}
+        log(_message_of(record), logger=record.name, exc_info=record.exc_info, **fields)
 
 
 def _message_of(record: logging.LogRecord) -> str:

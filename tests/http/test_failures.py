@@ -264,10 +264,10 @@ def test_a_line_that_a_stream_logs_has_the_request_id(client: httpx.Client, serv
 
 
 @pytest.mark.parametrize("do", LATE.values(), ids=LATE)
-def test_a_stream_that_fails_later_is_cut_off_and_logged_with_its_id(
+def test_a_stream_that_fails_later_is_cut_off_and_logged_with_its_plugin(
     client: httpx.Client, served: Served, do: Do
 ) -> None:
-    """No client takes it for complete, and the line with the traceback has the request id."""
+    """No client takes it for complete, and the line with the traceback has the plugin and the request id."""
     stream = io.StringIO()
     bridge, logger = Bridge(make_logger(LogSettings(format="json"), stream)), logging.getLogger("plughost._servers")
     logger.addHandler(bridge)
@@ -280,6 +280,7 @@ def test_a_stream_that_fails_later_is_cut_off_and_logged_with_its_id(
     lines = stream.getvalue().splitlines()
     assert len(lines) == 1
     assert f'"request_id":"{ID}"' in lines[0]
+    assert '"plugin":"does"' in lines[0]
     assert "Traceback" in lines[0]
 
 

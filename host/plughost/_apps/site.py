@@ -295,7 +295,8 @@ def _respond_to_failure(
 
 def _log_failure(environ: dict[str, Any]) -> None:
     """Log the current exception, after the response has begun."""
-    _LOGGER.exception("the response to %s %s failed", environ["REQUEST_METHOD"], environ["PATH_INFO"])
+    method, path, plugin = environ["REQUEST_METHOD"], environ["PATH_INFO"], _plugin_of(environ)
+    _LOGGER.exception("the response to %s %s failed", method, path, extra={"plugin": plugin})
 
 
 def _end(requests: Iterable[dict[str, Any]], key: str) -> None:
