@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -94,6 +95,15 @@ def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
 def test_matching_signatures_are_mounted(responder: Callable[..., object], parameters: tuple[Parameter, ...]) -> None:
     """Fields, declared parameters, defaults, `**values` and arguments added by decorators are accepted."""
     assert mounted(responder, "/{sku}", *parameters) == ""
+
+
+def test_annotations_may_have_names_for_type_checkers_only() -> None:
+    """Python evaluates no annotation unless it is asked to: from 3.14 on without an import from `__future__`, too."""
+    head = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"
+    source = f"{head}def on_get(self, req: Missing, resp: Missing, sku: Missing) -> Missing: ..."
+    names: dict[str, Any] = {}
+    exec(compile(source, "it", "exec", dont_inherit=True), names)
+    assert mounted(names["on_get"], "/{sku}", PAGE) == ""
 
 
 @pytest.mark.parametrize(

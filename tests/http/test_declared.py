@@ -242,6 +242,7 @@ def test_only_named_parameters_are_passed(client: httpx.Client) -> None:
         ("day=2027-02-29", "day", "must be a date, such as 2026-11-22"),
         ("day=20270228", "day", "must be a date, such as 2026-11-22"),
         ("since=2027-01-02T03:04:05", "since", "must be a date-time, such as 2026-11-22T17:30:00Z"),
+        ("since=2027-01-02T24:00:00Z", "since", "must be a date-time, such as 2026-11-22T17:30:00Z"),
         (f"order={ORDER[1:]}", "order", f"'{ORDER[1:]}' must be a uuid, such as {ORDER}"),
         ("tag=1&tag=x", "tag", "'x' must be an integer"),
     ],

@@ -24,7 +24,7 @@ def test_a_window_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """After it a client starts from zero, and the old window is dropped."""
     windows = MemoryWindows(60)
     assert [windows.hit("a")[0], windows.hit("a")[0], windows.look("a")[0]] == [1, 2, 2]
-    later = time.monotonic() + 61
+    later = int(time.monotonic()) + 61  # whole, so that sums are exact
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert windows.look("a") == (0, 60)
     assert windows.hit("b") == (1, 60)

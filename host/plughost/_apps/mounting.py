@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -20,6 +21,9 @@ from plughost._apps.mounted import MountedOperation, MountedRoute, Versions
 from plughost._apps.parameters import ParameterReader
 from plughost.http._errors import Invalid, Violation
 from plughost.http._request import principal_of
+
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Middleware, Operation, Principal, RouteGroup
@@ -164,7 +168,14 @@ def _checks(
     if operation.consumes:
         yield _media_type_check(operation.consumes)
     if readers := [each for each in map(ParameterReader, operation.parameters) if not each.accepts_any]:
-        yield _parameter_check(readers, operation, inspect.signature(responder))
+        yield _parameter_check(readers, operation, signature_of(responder))
+
+
+def signature_of(function: Callable[..., object], *, follow_wrapped: bool = True) -> inspect.Signature:
+    """Return a function's signature. Its annotations may name what is only imported for type checkers."""
+    if sys.version_info >= (3, 14):  # it evaluates annotations now, no longer when the function is defined
+        return inspect.signature(function, follow_wrapped=follow_wrapped, annotation_format=Format.STRING)
+    return inspect.signature(function, follow_wrapped=follow_wrapped)
 
 
 def _parameter_check(readers: Iterable[ParameterReader], operation: Operation, signature: inspect.Signature) -> Method:

@@ -52,7 +52,7 @@ _UNCHECKED_KEYWORDS: Final = frozenset({"type", "default", "examples", "title", 
 FORMATS: Final[Mapping[str, tuple[str, Convert, str]]] = {
     "date": (r"\d{4}-\d\d-\d\d", date.fromisoformat, "2026-11-22"),
     "date-time": (
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)",
+        r"\d{4}-\d\d-\d\dT([01]\d|2[0-3]):\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)",  # Python 3.14 reads the hour 24, too
         datetime.fromisoformat,
         "2026-11-22T17:30:00Z",
     ),

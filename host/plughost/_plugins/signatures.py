@@ -9,7 +9,7 @@ from inspect import Parameter as Argument
 from typing import TYPE_CHECKING, Final
 
 from plughost._api.errors import PluginError
-from plughost._apps.mounting import BEARER
+from plughost._apps.mounting import BEARER, signature_of
 from plughost._apps.parameters import ParameterReader
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def require_function(declared: object, name: str, where: str) -> None:
         raise PluginError(f"{where}: {name} is no function")
     require_plain(function, f"{where}: {name}")
     try:
-        signature = inspect.signature(function, follow_wrapped=False)
+        signature = signature_of(function, follow_wrapped=False)
     except ValueError:  # a function in C may have none
         return
     arguments = _ARGUMENTS[name]
@@ -96,7 +96,7 @@ def _check_signature(
     """
     try:
         is_decorated = hasattr(responder, "__wrapped__")
-        arguments = list(inspect.signature(responder, follow_wrapped=False).parameters.values())
+        arguments = list(signature_of(responder, follow_wrapped=False).parameters.values())
     except (ValueError, TypeError):  # not a Python function
         return
     kinds = {each.kind for each in arguments}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from plughost import CertificateError, about_to_wait
+from plughost.http import MalformedJSON, decode
 
 if TYPE_CHECKING:
     from plughost import HostView
@@ -112,7 +113,8 @@ def _readable(raw: bytes, content_type: str) -> tuple[str, str]:
     except UnicodeDecodeError:
         return "", f"{len(raw):,} bytes of {media_type or 'an unknown type'}, which are not text."
     if media_type == "application/json" or media_type.endswith("+json"):
-        with suppress(msgspec.DecodeError, RecursionError):  # invalid JSON, or a deep one, is shown unchanged
+        with suppress(MalformedJSON):  # it is shown unchanged; so is deep JSON, which indentation would inflate
+            decode(raw)
             return msgspec.json.format(text, indent=2), ""
     return text, ""
 
