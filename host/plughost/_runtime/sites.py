@@ -65,15 +65,11 @@ class Serving:
             ListenError: An address can't be bound.
         """
         listeners = [each for name in names if name not in self.sites for each in listeners_of(name, self._settings)]
-        try:
-            if any(each.scheme == "https" for each in listeners):
-                self._tls()
-            for each in listeners:
-                client_authorities(each, self._settings)
-                self._sockets.bind(each)
-        except BaseException:
-            self.release_prepared()
-            raise
+        if any(each.scheme == "https" for each in listeners):
+            self._tls()
+        for each in listeners:
+            client_authorities(each, self._settings)
+            self._sockets.bind(each)
 
     def release_prepared(self) -> None:
         """Release the addresses that `prepare` bound and no site uses."""
