@@ -94,18 +94,19 @@ def test_an_unchanged_failed_plugin_is_tried_again() -> None:
 
 
 def test_a_site_opens_with_its_first_plugin_and_closes_with_its_last() -> None:
-    """The listeners of a site open and close with the plugins mounted on it."""
+    """The listeners of a site open and close with the plugins mounted on it, as often as these come and go."""
     installed = [plugin_distribution("one", Speaker("one", "/one"))]
     with running_host(distributions=installed) as host:
         assert {site for site, _ in host.host.ports} == {"main"}
-        installed.append(plugin_distribution("two", Speaker("two", "/two", site="library")))
-        host.host.reload()
-        assert {site for site, _ in host.host.ports} == {"main", "library"}
-        with host.client("library", "https", http2=True) as client:
-            assert client.get("/two").json()["word"] == "two"
-        del installed[1]
-        host.host.reload()
-        assert {site for site, _ in host.host.ports} == {"main"}
+        for _ in range(2):
+            installed.append(plugin_distribution("two", Speaker("two", "/two", site="library")))
+            host.host.reload()
+            assert {site for site, _ in host.host.ports} == {"main", "library"}
+            with host.client("library", "https", http2=True) as client:
+                assert client.get("/two").json()["word"] == "two"
+            del installed[1]
+            host.host.reload()
+            assert {site for site, _ in host.host.ports} == {"main"}
 
 
 def test_a_reused_plugin_keeps_its_facts() -> None:
