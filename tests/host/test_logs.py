@@ -257,6 +257,21 @@ def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], 
         assert row.get("order") == (f"order-{number}" if number % 2 else None)
 
 
+def test_a_stream_is_logged_once_it_is_sent() -> None:
+    """Its line is written when the stream is closed, and not before."""
+    stream = io.StringIO()
+    log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
+    resp = falcon.Response()
+    resp.stream = iter([b"part"])
+    log.process_response(Request(falcon.testing.create_environ("/streamed")), resp, None, True)
+    assert [*resp.stream] == [b"part"]
+    log.write()
+    assert stream.getvalue() == ""
+    resp.stream.close()
+    log.write()
+    assert json.loads(stream.getvalue())["path"] == "/streamed"
+
+
 def test_every_request_is_logged(tmp_path: Path) -> None:
     """When too many lines are waiting, a request writes them itself."""
     file = tmp_path / "log"
