@@ -26,6 +26,7 @@ from plughost._runtime.audit import Audit
 from plughost._runtime.request_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
+from plughost.http._response import close_stream
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def test_a_stream_is_logged_once_it_is_sent() -> None:
     assert [*resp.stream] == [b"part"]
     log.write()
     assert stream.getvalue() == ""
-    resp.stream.close()
+    close_stream(resp.stream)
     log.write()
     assert json.loads(stream.getvalue())["path"] == "/streamed"
 
