@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -226,6 +227,7 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
     status = json.loads(line.run("status", "--json").output)
     assert (status["pid"], status["phase"], status["generation"]) == (host.process.pid, "serving", 2)
     assert status["last_reload"]["added"] == ["late"]
+    assert datetime.fromisoformat(status["started_at"]) < datetime.now(UTC)
     assert {each["scheme"] for each in status["listeners"]} == {"http", "https"}
     report = json.loads(line.run("reload", "--json").output)
     assert report.keys() >= {

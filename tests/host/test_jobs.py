@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import getcontext
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,11 @@ class Holds:
         """Start held."""
         self.begun, self.ended, self.go = threading.Semaphore(0), threading.Event(), threading.Event()
         self.listens = listens
+        self.due: datetime | None = None
 
     def __call__(self, run: JobRun) -> None:
         """Run until released."""
+        self.due = run.due
         self.begun.release()
         if self.listens:
             run.wait(60)
@@ -138,20 +140,21 @@ def test_a_cron_time_follows_its_time_zone() -> None:
     assert runs.due == [datetime(2026, 3, 29, 2, 30, tzinfo=UTC), datetime(2026, 3, 30, 2, 30, tzinfo=UTC)]
 
 
-def test_a_running_job_is_not_started_again() -> None:
-    """If it was due three times meanwhile, it runs once more after it has ended, and reports the missed runs."""
+@pytest.mark.parametrize("when", [{"every": 60.0}, {"cron": "* * * * *"}])
+def test_a_running_job_is_not_started_again(when: dict[str, Any]) -> None:
+    """If it was due three times meanwhile, it runs once more, for the last of them, and reports the missed runs."""
     holds = Holds()
-    plugin = with_jobs(Job(name="slow", run=holds, every=10))
+    plugin = with_jobs(Job(name="slow", run=holds, **when))
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
-        host.advance(10)
+        host.advance(60)
         assert holds.begun.acquire(timeout=30)
-        host.advance(30)
+        host.advance(180)
         assert job(host).running_since is not None
         assert not holds.begun.acquire(blocking=False)
         holds.go.set()
         assert holds.begun.acquire(timeout=30)
         wait_until(lambda: job(host).runs == 2)
-        assert job(host).missed == 2
+        assert (job(host).missed, holds.due) == (2, MORNING + timedelta(minutes=4))
         assert not holds.begun.acquire(blocking=False)
 
 

@@ -26,6 +26,7 @@ from plughost._runtime.audit import Audit
 from plughost._runtime.request_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
+from plughost.http._response import close_stream
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -255,6 +256,21 @@ def test_requests_are_logged_while_the_host_runs(form: Literal["json", "text"], 
     for number, row in enumerate(map(json.loads, lines) if form == "json" else ()):
         assert (row["request_id"], row["path"], row["status"]) == (f"told-{number}", "/told", 200)
         assert row.get("order") == (f"order-{number}" if number % 2 else None)
+
+
+def test_a_stream_is_logged_once_it_is_sent() -> None:
+    """Its line is written when the stream is closed, and not before."""
+    stream = io.StringIO()
+    log = AccessLog(make_logger(LogSettings(format="json"), stream), lambda: None)
+    resp = falcon.Response()
+    resp.stream = iter([b"part"])
+    log.process_response(Request(falcon.testing.create_environ("/streamed")), resp, None, True)
+    assert [*resp.stream] == [b"part"]
+    log.write()
+    assert stream.getvalue() == ""
+    close_stream(resp.stream)
+    log.write()
+    assert json.loads(stream.getvalue())["path"] == "/streamed"
 
 
 def test_every_request_is_logged(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def test_a_restore_over_a_lock_of_another_process_is_busy(tmp_path: Path) -> Non
 def test_health_shows_the_engine_and_the_schema(store: OpenStore[Any]) -> None:
     """The check of an open store is up."""
     health = check(store)
-    assert (health.up, health.data) == (True, {"database": store.dialect, "schema": 1})
+    assert (health.up, health.data) == (True, {"database": store.database.config.dialect, "schema": 1})
 
 
 @pytest.mark.parametrize(

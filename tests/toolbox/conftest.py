@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 import pytest
+from redis import Redis
 from tests.waiting import wait_until
 
 from plughost import Middleware, Operation, Principal, Route, RouteGroup, hookimpl
@@ -106,6 +107,11 @@ class PrivateRedis:
     def url(self) -> str:
         """Its URL."""
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def clients(self) -> set[str]:
+        """Return the ids of all connections but this one."""
+        with Redis.from_url(self.url) as redis:
+            return {each["id"] for each in redis.client_list()} - {str(redis.client_id())}
 
     def start(self) -> None:
         """Start it, and wait until it answers."""

@@ -63,6 +63,22 @@ def test_plugins_are_counted_separately_in_one_redis(redis: PrivateRedis) -> Non
     assert left == ["2", "2", "1"]
 
 
+def test_a_reload_closes_only_connections_that_it_replaces(redis: PrivateRedis) -> None:
+    """Connections stay while the settings do; other settings make new ones, and the old ones are closed."""
+    with notes_host(NotesPlugin(), rate_limits={"storage": redis.url}) as host, host.client() as client:
+        client.get("/notes")
+        before = redis.clients()
+        host.host.reload()
+        client.get("/notes")
+        assert redis.clients() == before != set()
+        file = host.host.settings.file
+        assert file is not None
+        file.write_text(file.read_text().replace("[rate_limits]", "[rate_limits]\ntimeout = 0.7"))
+        assert host.host.reload().changed
+        client.get("/notes")
+        wait_until(lambda: not redis.clients() & before)
+
+
 @pytest.mark.parametrize(("setting", "without"), [("allow", 200), ("refuse", 503)])
 def test_a_redis_outage_under_load_causes_no_500(redis: PrivateRedis, setting: str, without: int) -> None:
     """Meanwhile requests are accepted or 503, as the settings say; afterwards they are counted again."""

@@ -341,8 +341,6 @@ class AccessLog:
         with self._write_lock:
             pending = self._pending[:]
             del self._pending[: len(pending)]
-            if not pending:
-                return
             events = [_event(*each) for each in zip(*[iter(pending)] * _LINE_FIELD_COUNT, strict=True)]
             logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
             writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger

@@ -65,22 +65,21 @@ class Serving:
             ListenError: An address can't be bound.
         """
         listeners = [each for name in names if name not in self.sites for each in listeners_of(name, self._settings)]
-        try:
-            if any(each.scheme == "https" for each in listeners):
-                self._tls()
-            for each in listeners:
-                client_authorities(each, self._settings)
-                self._sockets.bind(each)
-        except BaseException:
-            self.release_prepared()
-            raise
+        if any(each.scheme == "https" for each in listeners):
+            self._tls()
+        for each in listeners:
+            client_authorities(each, self._settings)
+            self._sockets.bind(each)
 
     def release_prepared(self) -> None:
         """Release the addresses that `prepare` bound and no site uses."""
         self._sockets.release_unused(self.engines)
 
     def open(self, site_apps: Mapping[str, SiteApp]) -> tuple[str, ...]:
-        """Open the listeners of all sites that are not open yet, or of none. Return the names of these sites."""
+        """Open the listeners of all sites that are not open yet. Return the names of these sites.
+
+        If it raises, some may be open: `close` them, and `release_prepared`.
+        """
         new = tuple(name for name in site_apps if name not in self.sites)
         proxies = self._settings.host.trusted_proxies
         for name in new:
@@ -90,22 +89,17 @@ class Serving:
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._file_limit = raise_file_limit()
         listeners = [listener for name in new for listener in listeners_of(name, self._settings)]
-        try:
-            # HTTPS first: redirects from HTTP need its port.
-            for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
-                tls = self._tls() if listener.scheme == "https" else None
-                self._client_authorities[listener] = client_authorities(listener, self._settings)
-                engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
-                self.engines[listener] = engine
-                if tls is not None:
-                    tls.require_unchanged()
-                    self.certificates[listener] = tls
-                    self.sites[listener.site].secure_port = engine.port
-        except BaseException:
-            self.close(new, grace=0.0)
-            raise
-        finally:
-            self.release_prepared()
+        # HTTPS first: redirects from HTTP need its port.
+        for listener in sorted(listeners, key=lambda each: each.scheme, reverse=True):
+            tls = self._tls() if listener.scheme == "https" else None
+            self._client_authorities[listener] = client_authorities(listener, self._settings)
+            engine = self._make_engine(listener, site_apps[listener.site].body_limit, tls)
+            self.engines[listener] = engine
+            if tls is not None:
+                tls.require_unchanged()
+                self.certificates[listener] = tls
+                self.sites[listener.site].secure_port = engine.port
+        self.release_prepared()
         return new
 
     def swap(self, site_apps: Mapping[str, SiteApp]) -> None:

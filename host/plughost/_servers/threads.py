@@ -120,9 +120,12 @@ class Threads:
     # The caller holds the lock.
 
     def find_parked(self, preferred: ThreadGroup) -> ThreadGroup:
-        """Return a group with a parked thread that may run jobs, if there is one; else the own group."""
+        """Return a group with a parked thread, if there is one; else the own group.
+
+        That thread may run jobs: while slow requests hold all threads of an engine but one, none of them is parked.
+        """
         for group in (preferred, *self._groups):
-            if group.parked and group.held < group.max_held:
+            if group.parked:
                 return group
         return self.own
 

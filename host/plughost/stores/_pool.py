@@ -244,20 +244,19 @@ class Gate:
         """Whether no operation will be admitted any more."""
         return isinstance(self.refusal, Unavailable)
 
-    def begin(self) -> None:
-        """Begin an operation of this thread without entering; `MisusedStore` inside another operation."""
+    def enter(self, deadline: float) -> None:
+        """Begin an operation of this thread once the gate is open; raise the refusal, `Busy` after the deadline.
+
+        Inside another operation, raise `MisusedStore`.
+        """
         if current_operation.label is not None:
             raise MisusedStore(
                 f"An operation of the {self._label} was begun inside one of the {current_operation.label}. Do one "
                 "after the other: two at once in a thread can wait for each other for ever."
             )
-        current_operation.label = self._label
-        current_operation.waited = 0.0
-
-    def enter(self, deadline: float) -> None:
-        """Begin an operation once the gate is open; raise the refusal, `Busy` after the deadline."""
         while True:
-            self.begin()
+            current_operation.label = self._label
+            current_operation.waited = 0.0
             self._running[threading.get_ident()] = None
             if self.refusal is None:  # a `drain` from here on sees this operation
                 return
@@ -273,7 +272,7 @@ class Gate:
             raise type(refusal)(str(refusal))
 
     def end(self) -> None:
-        """End this thread's operation, whether it entered or not."""
+        """End this thread's operation."""
         current_operation.label = None
         self._running.pop(threading.get_ident(), None)
 

@@ -136,12 +136,8 @@ class OpenStore(Generic[E]):
             Unavailable: The database cannot be reached.
             Busy: Others hold it.
         """
-        self._gate.begin()
-        try:
-            self._gate.drain()
-            self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
-        finally:
-            self._gate.end()
+        self._gate.drain()
+        self._uncommitted = StoreHandle(self._target, older=older, rehearse=True)
 
     def defer(self, error: StoreError) -> None:
         """Record why it can't be migrated yet. Its operations try again, once it is open."""
