@@ -53,19 +53,24 @@ def test_one_of_several_hosts_on_a_database_runs_a_job(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_due_only_at_the_start_is_taken_over(tmp_path: Path) -> None:
-    """When the host that ran it stops, as at a restart, the other one runs it within seconds."""
+    """When the host that ran it stops, the other one runs it within seconds, though its database was away meanwhile."""
 
     def plugin(runs: Runs) -> Plugin:
         return with_jobs(Job(name="one", run=runs, at_start=True), register_stores=lambda context: [store])
 
     store = kept_store(tmp_path)
     first, second = Runs(), Runs()
-    with fresh_postgresql() as url:
-        options: dict[str, Any] = {"settings": {"stores": {"url": url}}, "now": MORNING}
-        with running_host(["a"], distributions=[plugin_distribution("a", plugin(first))], **options) as old:
+    with fresh_postgresql() as url, proxied(url) as (through, proxy):
+        settings: list[dict[str, Any]] = [{"stores": {"url": url}}, {"stores": {"url": through, "patience": 0.5}}]
+        installed = [[plugin_distribution("a", plugin(runs))] for runs in (first, second)]
+        with running_host(["a"], distributions=installed[0], settings=settings[0], now=MORNING) as old:
             wait_until(lambda: len(first.due) == 1)
-            with running_host(["a"], distributions=[plugin_distribution("a", plugin(second))], **options) as new:
+            with running_host(["a"], distributions=installed[1], settings=settings[1], now=MORNING) as new:
                 wait_until(lambda: job(new).outcome == "elsewhere")
+                proxy.cut()
+                new.advance(5)
+                wait_until(lambda: job(new).outcome == "failed")
+                proxy.mend()
                 old.host.stop()
                 new.advance(5)
                 wait_until(lambda: len(second.due) == 1)
@@ -74,12 +79,19 @@ def test_a_job_that_is_due_only_at_the_start_is_taken_over(tmp_path: Path) -> No
 
 
 @contextmanager
+def proxied(url: str) -> Iterator[tuple[str, Proxy]]:
+    """Yield the URL of a proxy in front of a database, and the proxy."""
+    parts = urlsplit(url)
+    with closing(Proxy("127.0.0.1", parts.port or 5432)) as proxy:
+        yield parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl(), proxy
+
+
+@contextmanager
 def job_on_a_proxy(folder: Path, patience: float, runs: Runs) -> Iterator[tuple[RunningHost, Proxy]]:
     """Run a host that has run a job once, and reaches its database through a proxy."""
     plugin = with_jobs(Job(name="one", run=runs, every=1), register_stores=lambda context: [store])
     store = kept_store(folder)
-    with fresh_postgresql() as url, closing(Proxy("127.0.0.1", urlsplit(url).port or 5432)) as proxy:
-        through = urlsplit(url)._replace(netloc=f"{urlsplit(url).username}@127.0.0.1:{proxy.port}").geturl()
+    with fresh_postgresql() as url, proxied(url) as (through, proxy):
         settings = {"stores": {"url": through, "patience": patience}}
         with running_host(
             ["a"], distributions=[plugin_distribution("a", plugin)], settings=settings, now=MORNING

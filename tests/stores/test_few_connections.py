@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,31 @@ def test_a_refused_connection_is_waited_for(few: Few) -> None:
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
     assert len(store.read(skus)) == 40
+
+
+def test_a_connection_that_is_about_to_be_used_counts(
+    few: Few, log_lines: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the server refuses another one at that moment, the store is busy, and not lost."""
+    store = few.open(patience=0.3)
+    few.rule(f"ALTER ROLE {few.role} CONNECTION LIMIT 1")
+    is_examined, go_on, poll = threading.Event(), threading.Event(), select.poll
+
+    def wait_and_poll() -> Any:
+        is_examined.set()
+        assert go_on.wait(30)
+        return poll()
+
+    monkeypatch.setattr(select, "poll", wait_and_poll)  # it shows whether an idle connection is alive
+    with ThreadPoolExecutor(1) as thread:
+        using = thread.submit(store.read, skus)
+        try:
+            assert is_examined.wait(30)
+            assert not check(store).up
+        finally:
+            go_on.set()
+        assert using.result() == []
+    assert [line["event"] for line in log_lines[1:]] == ["the store is busy"]
 
 
 def test_stores_share_the_connections_that_there_are(few: Few, declare: Declare) -> None:

@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from plughost import Store, hookimpl
 from plughost.stores import Session
 from plughost.testing import fresh_postgresql, plugin_distribution, running_host
@@ -19,6 +21,8 @@ TABLES: Final = """
 CREATE TABLE moved ({id} PRIMARY KEY{auto}, name TEXT NOT NULL, price NUMERIC(15, 4), at {moment}, open BOOLEAN,
     picture {bytes});
 CREATE TABLE "moved parts" (id VARCHAR(9) PRIMARY KEY, "of" BIGINT NOT NULL REFERENCES moved (id));
+CREATE TABLE "moved Copy" ({id} PRIMARY KEY{auto}, name TEXT);
+INSERT INTO "moved Copy" SELECT id, name FROM moved;
 INSERT INTO moved (name) VALUES ('from the migration');
 """
 MOMENT: Final = datetime(2027, 5, 1, 11, 30, tzinfo=UTC)
@@ -28,16 +32,16 @@ ADD: Final = "INSERT INTO moved (name, price, at, open, picture) VALUES (?, ?, ?
 class Plugin:
     """A plugin with a store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, auto: str) -> None:
         """Write the migrations."""
         kinds = {
-            "sqlite": {"id": "id INTEGER", "auto": " AUTOINCREMENT", "moment": "TIMESTAMP", "bytes": "BLOB"},
+            "sqlite": {"id": "id INTEGER", "auto": auto, "moment": "TIMESTAMP", "bytes": "BLOB"},
             "postgresql": {"id": "id BIGSERIAL", "auto": "", "moment": "TIMESTAMPTZ", "bytes": "BYTEA"},
         }
         for dialect, names in kinds.items():
             (folder / dialect).mkdir()
             (folder / dialect / "0001_moved.sql").write_text(TABLES.format(**names))
-        self.store = Store(name="moved", migrations=folder, tables=("moved", "moved parts"))
+        self.store = Store(name="moved", migrations=folder, tables=("moved", "moved parts", "moved Copy"))
 
     @hookimpl
     def register_stores(self) -> list[Store]:
@@ -52,13 +56,14 @@ def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return key, name, price and Decimal(str(price)), at, opened and bool(opened), picture and bytes(picture)
 
 
-def test_the_script_moves_every_row(tmp_path: Path) -> None:
+@pytest.mark.parametrize("auto", ["", " AUTOINCREMENT"])
+def test_the_script_moves_every_row(tmp_path: Path, auto: str) -> None:
     """All kinds of values arrive; rows of the migration are not doubled, and ids go on after the last one."""
     script = re.search("```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert script is not None
     (tmp_path / "move.py").write_text(script[1])
     (tmp_path / "migrations").mkdir()
-    plugin = plugin_distribution("moved", Plugin(tmp_path / "migrations"))
+    plugin = plugin_distribution("moved", Plugin(tmp_path / "migrations", auto))
     with fresh_postgresql() as url:
         options: list[dict[str, Any]] = [{"data_dir": tmp_path / "data"}, {"settings": {"stores": {"url": url}}}]
         with running_host(distributions=[plugin], strict=True, **options[0]) as host:
@@ -76,4 +81,4 @@ def test_the_script_moves_every_row(tmp_path: Path) -> None:
             store = host.store("moved")
             assert [plain(row) for row in store.read(Session.rows, "SELECT * FROM moved ORDER BY id")] == expected
             assert store.read(Session.rows, 'SELECT * FROM "moved parts"') == [("0012", 2)]
-            assert store.single(Session.insert, ADD, "next", None, None, None, None) == last + 1
+            assert store.single(Session.insert, ADD, "next", None, None, None, None) == (last + 1 if auto else last)

@@ -28,7 +28,7 @@ _MAX_WAIT: Final = 60.0  # seconds until the clock, which may have been set, is 
 _MIN_SETBACK: Final = 3 * 3600.0  # seconds; if the clock is set back by less, no job runs twice, as with cron(8)
 _MAX_ADVANCE: Final = 7 * 86400.0  # seconds; a clock that was set ahead by more had been wrong, so nothing was missed
 _CLAIM_PAUSE: Final = 0.1  # seconds between attempts to ask which host runs a job
-_TAKEOVER_PAUSE: Final = 5.0  # seconds until a host asks again for a job that another ran and that is due no more
+_TAKEOVER_PAUSE: Final = 5.0  # seconds until a host asks again who runs a job that is due no more
 Outcome = Literal["ok", "failed", "elsewhere"]
 
 
@@ -129,11 +129,12 @@ class _Scheduled:
         self.run, self.running_since = JobRun(due), self._clock.now()
         return self.run
 
-    def finish(self, outcome: Outcome, error: str, seconds: float) -> None:
+    def finish(self, outcome: Outcome, error: str, seconds: float, runs_here: bool) -> None:
+        """Record the end of a run. If it ran elsewhere, or nobody could tell, and is due no more, ask again soon."""
         self.started_at, self.running_since, self.run = self.running_since, None, None
         self.seconds, self.outcome, self.error = seconds, outcome, error
         self.counts[outcome] += 1
-        if outcome == "elsewhere" and self.seconds_left is None:
+        if not runs_here and self.seconds_left is None:
             self._start_due = self._clock.monotonic() + _TAKEOVER_PAUSE
 
     def view(self) -> JobView:
@@ -277,9 +278,11 @@ class Jobs:
         started = monotonic()
         outcome: Outcome = "ok"
         error = ""
+        runs_here = False
         self._events.emit("job_started", record.name, job=job.name)
         try:
-            if job.each_host or _runs_here(record, job, run):
+            runs_here = job.each_host or _runs_here(record, job, run)
+            if runs_here:
                 with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
@@ -290,7 +293,7 @@ class Jobs:
         seconds = monotonic() - started
         self._events.emit("job", record.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
         with self._condition:
-            scheduled.finish(outcome, error, seconds)
+            scheduled.finish(outcome, error, seconds, runs_here)
             self._forget_undeclared()
             self._condition.notify_all()
 

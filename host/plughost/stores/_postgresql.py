@@ -161,7 +161,7 @@ class PostgreSQL(BaseDatabase):
             settings["default_transaction_read_only"] = 1
         options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         if seconds is not None:
-            hosts = 1 + str(arguments.get("host")).count(",")  # libpq gives each of them as long, in whole seconds
+            hosts = 1 + arguments.get("host", "").count(",")  # libpq gives each of them as long, in whole seconds
             limit = max(1, int(min(limit or seconds, seconds / hosts)))
         arguments["connect_timeout"] = limit
         begun = time.monotonic()
@@ -224,6 +224,7 @@ class PostgreSQLSessions(Pool):
         self._watcher_lock = threading.Lock()  # held by the watcher thread while it runs
         self._refusal, self._refused_until = "", 0.0  # the server's last one
         self._is_one_too_many = False
+        self._askers: set[int] = set()  # threads that ask the server for a connection
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
         if mode is Mode.READ:
@@ -299,14 +300,19 @@ class PostgreSQLSessions(Pool):
         if now < self._refused_until and self._has_connections:
             raise Refused(self._refusal)
         left = deadline - now
+        thread = threading.get_ident()
+        self._askers.add(thread)
         try:
             return self._open(max(1.0, left if left > 0 else self.patience))  # the least that libpq can count
         except Refused as error:
-            if not self._has_connections:
+            # Unlike `_has_connections`, this counts one that another thread is just about to use.
+            if self.connections <= len(self._askers):
                 raise Unreached(str(error)) from error
             self._refusal, self._refused_until = str(error), time.monotonic() + _REFUSAL_SECONDS
             self._is_one_too_many = True
             raise
+        finally:
+            self._askers.discard(thread)
 
     @property
     def _has_connections(self) -> bool:
