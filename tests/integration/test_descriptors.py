@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from tests.host.packages import plugin_entry, write_package
 from tests.integration.kit import HostProcess, host_process, write_settings
 from tests.waiting import wait_until
 
@@ -16,6 +17,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost._settings.models import EngineName
+
+
+LEFT = 12  # descriptors that the plugin below leaves to all others
+HOARDER = f"""
+import falcon
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+hoard = []
+
+
+class Hoard:
+    def on_put(self, req, resp):
+        try:
+            while True:
+                hoard.append(open("/dev/null"))
+        except OSError:
+            del hoard[-{LEFT}:]
+        resp.status = falcon.HTTP_204
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/hoard", routes=(Route("", Hoard(), {{"PUT": Operation(summary="Hoard")}}),))]
+"""
 
 
 def answers(host: HostProcess) -> bool:
@@ -64,6 +89,26 @@ def test_a_site_that_a_reload_opens_takes_no_descriptors_of_other_files(tmp_path
         assert host.stop() == 0
     limits = re.findall(r"takes (\d+) connections", host.errors.read_text())
     assert [int(number) for number in limits] == [48] * 4 + [8] * 2
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_listener_below_its_limit_closes_idle_connections_when_no_descriptor_is_left(
+    tmp_path: Path, engine: EngineName, scheme: str
+) -> None:
+    """Else, if a plugin or another listener holds all others, nobody would be answered until they time out."""
+    packages, entry = tmp_path / "packages", plugin_entry("hoarder", "hoarder")
+    write_package(packages, "hoarder", {"hoarder.py": HOARDER}, entry_points=entry)
+    settings = {"sites": {"main": {"http_engine": engine, "idle_timeout": 3600}}}
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    environment = {"PYTHONPATH": str(packages)}
+    with host_process(tmp_path, settings, under=limited, environment=environment) as host, ExitStack() as stack:
+        with httpx.Client(trust_env=False) as client:
+            assert client.put(f"{host.url('main', 'http')}/hoard").status_code == 204
+        for _ in range(2 * LEFT):
+            stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
+        wait_until(lambda: answers(host))
+        assert host.stop() == 0
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])

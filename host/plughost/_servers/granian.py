@@ -201,29 +201,32 @@ class GranianEngine:
         self._max_clients = 64 + 2 * len(untaken)
 
     def _evict_idle(self, files: int, min_idle: float) -> None:
-        """At the limit, close connections of the client that holds most, those that were idle for longest.
+        """At the limit, or without a descriptor, close connections of the client that holds most, the idlest ones.
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
         worker, limit = self._worker, self._requests.options.connection_limit
+        is_out_of_files = files == sys.maxsize
         idle: defaultdict[str, list[float]] = defaultdict(list)
-        if files == sys.maxsize and not worker.is_paused:
+        if is_out_of_files and not worker.is_paused:
             worker.pause()
             self._overload_log.record(self.port, out_of_files=True)
         if files >= limit or worker.is_paused:
             for (address, _), found in self._connections():
                 idle[address].append(connections.idle_seconds(found))
         number = sum(map(len, idle.values()))
-        if worker.is_paused and number < limit and self._own_clients is None:
-            with contextlib.suppress(OSError):  # there is still no descriptor
-                worker.resume()
         if number >= limit:
             self._overload_log.record(self.port, out_of_files=False)
             if number > limit:
                 worker.pause()
+        if number >= limit or (is_out_of_files and number):
             busiest = max(idle, key=lambda address: len(idle[address]))
-            longest = sorted(idle[busiest], reverse=True)[: number - limit // 2][-1]
+            kept = min(number, limit) // 2
+            longest = sorted(idle[busiest], reverse=True)[: number - kept][-1]
             self._disconnect_idle(max(min_idle, longest - _TOLERANCE_SECONDS), busiest)
+        elif worker.is_paused and self._own_clients is None:
+            with contextlib.suppress(OSError):  # there is still no descriptor
+                worker.resume()
 
     def drain(self, grace: float) -> bool:
         if self._draining.is_set():

@@ -44,6 +44,7 @@ _QUIET_SECONDS: Final = 1.0  # for which an idle connection stays open in a drai
 _STALLED_SECONDS: Final = 2.0
 _MAINTENANCE_SECONDS: Final = 0.25
 _STOP_SECONDS: Final = 2.0
+_LOOKS_OF_OTHERS: Final = 2  # during a pause without descriptors
 _LIST_TYPES: Final = (list, tuple)
 _TRIGGER_LOCK: Final = threading.RLock()  # so that no closed trigger is written to: its descriptor may be reused
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -57,6 +58,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
     group: ThreadGroup
     active_channels: dict[int, Channel]
     _next_maintenance = 0.0
+    _accept_again_at = 0.0
     _maintenance_interval = 0.0  # seconds
     _loop_thread = 0  # id of the thread that runs the loop; 0 if none does
     _complete_jobs: list[Job]  # found in this iteration
@@ -104,8 +106,11 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         return complete
 
     def _maintain(self, now: float) -> None:
-        """Close connections of slow clients; at the limit, also idle ones of the client that holds most."""
-        self.accepting = not self.is_draining
+        """Close connections of slow clients; at the limit, also idle ones of the client that holds most.
+
+        Without a descriptor for further ones, it does the same.
+        """
+        self.accepting = not self.is_draining and now >= self._accept_again_at
         options, interval = self.adj.options, self.adj.options.eviction_interval
         self._maintenance_interval = min(
             _MAINTENANCE_SECONDS, options.idle_timeout / 4, interval if self.in_connection_overflow else math.inf
@@ -121,7 +126,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         receiving = [each for each in self.active_channels.values() if each.is_receiving]
         for channel in excess_bodies(sorted(receiving, key=lambda each: each.request.started_at), options.body_memory):
             channel.refuse(503)
-        if self.in_connection_overflow:
+        if self.in_connection_overflow and self.active_channels:
             busiest, _ = Counter(each.addr[0] for each in self.active_channels.values()).most_common(1)[0]
             idle = [each for each in self.active_channels.values() if each.addr[0] == busiest and not each.is_busy()]
             for channel in sorted(idle, key=lambda each: each.last_activity)[: self.adj.connection_limit // 2]:
@@ -145,14 +150,18 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
                 return
 
     def accept(self) -> Any:
-        """Accept a connection; without a descriptor for it, pause until the next maintenance."""
+        """Accept a connection; without a descriptor for it, close idle ones as at the limit, and pause meanwhile.
+
+        The pause lets other listeners look at their connections, which takes a descriptor, too.
+        """
         try:
             return super().accept()
         except OSError as error:
             if error.errno in OUT_OF_FILES:
-                self.accepting = False
+                self.accepting, self.in_connection_overflow = False, True
                 self._maintenance_interval = self.adj.options.eviction_interval
                 self._next_maintenance = time.monotonic() + self._maintenance_interval
+                self._accept_again_at = self._next_maintenance + _LOOKS_OF_OTHERS * self._maintenance_interval
                 self.adj.overload_log.record(self.adj.port, out_of_files=True)
             raise
 
