@@ -201,7 +201,7 @@ class GranianEngine:
         self._max_clients = 64 + 2 * len(untaken)
 
     def _evict_idle(self, files: int, min_idle: float) -> None:
-        """At the limit, or without a descriptor, close connections of the client that holds most, the idlest ones.
+        """At the limit, or without a descriptor, close the connections idle for longest, of the client that holds most.
 
         Over TLS granian accepts more, until no descriptor is left. Then it pauses until there is room.
         """
