@@ -29,7 +29,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         version: str = "1.0",
         earlier: Path | None = None,
         prepare: Any = unprepared,
-        beside: Any = (),
+        beside: Any = None,
         **files: str,
     ) -> Any:
         module = name.replace("-", "_")

@@ -295,7 +295,7 @@ def _respond_to_failure(
 
 def _log_failure(environ: dict[str, Any]) -> None:
     """Log the current exception, after the response has begun."""
-    method, path, plugin = environ["REQUEST_METHOD"], environ["PATH_INFO"], _plugin_of(environ)
+    method, path, plugin = environ["REQUEST_METHOD"], environ["PATH_INFO"], _plugin_of(environ) or None
     _LOGGER.exception("the response to %s %s failed", method, path, extra={"plugin": plugin})
 
 

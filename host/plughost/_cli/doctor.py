@@ -84,7 +84,9 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         *_check_certificate(settings, generation, dev=dev),
         *_check_disk(settings.data_dir),
         *_check_versions(settings),
-        *_check_proxies(settings, generation),
+        *_check_proxies(settings),
+        *(Finding("settings", "problem", each) for each in generation.problems),
+        *(_advise("settings", each) for each in generation.warnings),
         *_check_permissions(settings, generation),
         *_check_services(generation),
         *_check_backups(settings, generation),
@@ -213,7 +215,7 @@ def _check_versions(settings: Settings) -> Iterator[Finding]:
         yield Finding("running host", "good", found)
 
 
-def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Finding]:
+def _check_proxies(settings: Settings) -> Iterator[Finding]:
     exposed, proxies = exposed_addresses(settings), settings.host.trusted_proxies
     if any(network.prefixlen == 0 for network in proxies):
         todo = "Name only the proxies' addresses. Now anybody can pose as any client."
@@ -223,8 +225,6 @@ def _check_proxies(settings: Settings, generation: Generation) -> Iterator[Findi
         yield Finding("proxies", "advice", f"reachable from elsewhere ({', '.join(exposed)}), none is trusted", todo)
     else:
         yield Finding("proxies", "good", f"{len(proxies)} trusted" if proxies else "reachable only from this machine")
-    yield from (Finding("settings", "problem", each) for each in generation.problems)
-    yield from (_advise("settings", each) for each in generation.warnings)
 
 
 def _check_permissions(settings: Settings, generation: Generation) -> Iterator[Finding]:

@@ -197,7 +197,7 @@ def conformance(
     earlier: Path | None = None,
     prepare: Callable[[RunningHost, httpx.Client], None] = unprepared,
     *,
-    beside: Collection[metadata.Distribution] = (),
+    beside: Collection[metadata.Distribution] | None = None,
 ) -> type[Conformance]:
     """Return tests of what holds for every plugin, made from its declarations. Assign them to a name that pytest finds.
 
@@ -221,7 +221,7 @@ def conformance(
         "other_types": tuple(other_types),
         "earlier": earlier,
         "prepare": staticmethod(prepare),
-        "beside": beside or None,
+        "beside": beside,
     }
     return type("TestConformance", (Conformance,), attributes)
 

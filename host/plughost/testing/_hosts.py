@@ -189,13 +189,8 @@ def running_host(
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
             host.without += tuple(_skipped(environment, {*plugins, *own}))
-        try:
+        with _explained():
             host.start(environment)
-        except GenerationRefused as error:
-            for each in error.registry:
-                if each.failure is not None:
-                    error.add_note(f"{each.installed.label}: {each.failure}")
-            raise
         try:
             yield RunningHost(host)
         finally:
@@ -260,6 +255,18 @@ class _ConnectionPerThread(httpx.BaseTransport):
     def close(self) -> None:
         while self._transports:
             self._transports.popitem()[1].close()
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Add to a refused start why each plugin fails: the log that says so is not shown."""
+    try:
+        yield
+    except GenerationRefused as error:
+        for each in error.registry:
+            if each.failure is not None:
+                error.add_note(f"{each.installed.label}: {each.failure}")
+        raise
 
 
 def _skipped(environment: Environment, wanted: Collection[str]) -> set[str]:
