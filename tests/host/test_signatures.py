@@ -83,6 +83,15 @@ def decorated(self: Any, req: Any, resp: Any, **values: Any) -> None:
     """Add an argument, as a hook of Falcon may."""
 
 
+def takes_product(self: Any, req: Any, resp: Any, product: Any) -> None:
+    """Take what a decorator finds by the path's field."""
+
+
+@functools.wraps(takes_product)
+def converting(self: Any, req: Any, resp: Any, sku: str) -> None:
+    """Replace the field by another argument."""
+
+
 def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
     """Return a declared parameter."""
     return Parameter(name=name, place=place, description="It.", schema=schema)
@@ -90,10 +99,10 @@ def declared(name: str, place: Any = "query", **schema: Any) -> Parameter:
 
 @pytest.mark.parametrize(
     ("responder", "parameters"),
-    [(on_get, ()), (takes_page, (PAGE,)), (takes_default, ()), (takes_all, (PAGE,)), (decorated, ())],
+    [(on_get, ()), (takes_page, (PAGE,)), (takes_default, ()), (takes_all, (PAGE,)), (decorated, ()), (converting, ())],
 )
 def test_matching_signatures_are_mounted(responder: Callable[..., object], parameters: tuple[Parameter, ...]) -> None:
-    """Fields, declared parameters, defaults, `**values` and arguments added by decorators are accepted."""
+    """Fields, declared parameters, defaults, `**values` and arguments that decorators add or replace are accepted."""
     assert mounted(responder, "/{sku}", *parameters) == ""
 
 
