@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -54,7 +55,11 @@ class Commands(click.Group):
             from plughost._cli import plugin_commands  # noqa: PLC0415 - see above
 
             return plugin_commands.find_alias(ctx, cmd_name) or plugin_commands.find(ctx, cmd_name)
-        command: click.Command = resolve_name(f"plughost._cli.{COMMANDS[cmd_name]}")
+        gc.disable()  # what is imported stays, so a collection would find nothing
+        try:
+            command: click.Command = resolve_name(f"plughost._cli.{COMMANDS[cmd_name]}")
+        finally:
+            gc.enable()
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -57,7 +57,7 @@ class Host(HostState):
     def dry_run(self, *, rehearsed: bool = False) -> Generation:
         """Build a generation that never serves. Its stores stay closed, or try their migrations if `rehearsed`."""
         environment = self.environment()
-        generation = build(self, environment, self._register(environment, self.settings), self.settings)
+        generation = build(self, environment, self._registry(environment, self.settings), self.settings)
         return rehearse(self, generation) if rehearsed else generation
 
     def preview(self, settings: Settings, *, dev: bool = False) -> Host:
@@ -67,7 +67,8 @@ class Host(HostState):
         # A stop waits for the lock below, so it ends the preview.
         host.lifecycle.stop_requests = self.lifecycle.stop_requests
         with self._change_lock:  # a reload would take what is imported here for what is installed then
-            host.generation = host.dry_run()
+            environment = host.environment()
+            host.generation = build(host, environment, host._register(environment, settings), settings)
             host.generation.close()
             self.imported = host.attempted | self.imported
         return host
@@ -181,11 +182,15 @@ class Host(HostState):
         self.imported = unload_removed(self.imported, self.attempted)
         return report_swapped(running, following, started, cut_off=cut_off, restart_needed=needs_restart)
 
-    def _register(self, environment: Environment, settings: Settings) -> Registry:
+    def _registry(self, environment: Environment, settings: Settings) -> Registry:
         """Return a registry of all installed plugins. Those to skip are disabled."""
         skipped = {*settings.host.disabled, *self.without}
         timeout = settings.host.hook_timeout
-        registry = Registry(environment.plugins, skipped, timeout=timeout, interrupted=self.lifecycle.is_stopping)
+        return Registry(environment.plugins, skipped, timeout=timeout, interrupted=self.lifecycle.is_stopping)
+
+    def _register(self, environment: Environment, settings: Settings) -> Registry:
+        """Return the registry, and note the code that will be imported, to find later what has changed."""
+        registry = self._registry(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
         return registry
 

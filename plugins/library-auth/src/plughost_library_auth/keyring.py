@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -53,7 +54,7 @@ class KeyFile:
             with path.open("rb") as file:
                 stamp = _stamp(os.fstat(file.fileno()))
                 content = file.read()
-            keys = _KEYS.validate_json(content)
+            keys = _parse(content)
             if not keys or keys[-1].retired is not None:
                 raise ValueError("no key signs")
         except OSError as error:
@@ -185,6 +186,11 @@ class KeyRing:
     def _write(self, keys: Sequence[SigningKey]) -> KeyFile:
         write_private(self._path, _KEYS.dump_json(_unexpired(keys), indent=2))
         return KeyFile.read(self._path)
+
+
+@lru_cache(maxsize=2)  # to check an RSA key takes 40 ms, and each hook and each health check reads the file
+def _parse(content: bytes) -> tuple[SigningKey, ...]:
+    return _KEYS.validate_json(content)
 
 
 def _unexpired(keys: Sequence[SigningKey]) -> tuple[SigningKey, ...]:
