@@ -29,7 +29,8 @@ class UserProfile:
     def on_get(self, req: Request, resp: falcon.Response) -> None:
         """Return the profile."""
         user = self._user(req)
-        profile = self._profiles.get(owner_key(user), new_profile(user))
+        owner = owner_key(user)
+        profile = self._profiles.get(owner) or self._profiles.change(owner, new_profile(user), {})
         self._send(req, resp, profile)
 
     def on_put(self, req: Request, resp: falcon.Response) -> None:
@@ -44,8 +45,9 @@ class UserProfile:
 
     def _send(self, req: Request, resp: falcon.Response, profile: Profile, message: str | None = None) -> None:
         assert req.api_version is not None, "the host chooses one, since the route group has versions"
-        view = VIEWS[req.api_version]
-        resp.media = success(view.model_validate(profile, from_attributes=True), message=message)
+        # By name alone: to look for each alias among the attributes first takes three times as long.
+        view = VIEWS[req.api_version].model_validate(profile, from_attributes=True, by_alias=False, by_name=True)
+        resp.media = success(view, message=message)
         resp.set_header("Cache-Control", "private, no-cache")
 
 

@@ -95,14 +95,9 @@ class Profiles:
     def __init__(self, store: OpenStore[Session]) -> None:
         self._store = store
 
-    def get(self, owner: str, initial: Profile) -> Profile:
-        """Return an owner's profile; create it on first use.
-
-        Args:
-            owner: The owner's key.
-            initial: The profile to create.
-        """
-        return self._store.read(_find, owner) or self.change(owner, initial, {})
+    def get(self, owner: str) -> Profile | None:
+        """Return an owner's profile, or None before its first use."""
+        return self._store.read(_find, owner)
 
     def change(self, owner: str, initial: Profile, changes: Mapping[str, Any]) -> Profile:
         """Change some fields of an owner's profile, in one transaction.
