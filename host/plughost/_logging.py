@@ -164,7 +164,8 @@ class LineWriter:
         """
         if not self._is_json or (self._watchers is not None and self._watchers.watched):
             return False
-        if any(name.name.startswith(_STRUCTLOG_PREFIX) for context, _ in pairs for name in context):
+        names = {name.name for name in set().union(*(context for context, _ in pairs))}  # of thousands, a few differ
+        if any(name.startswith(_STRUCTLOG_PREFIX) for name in names):
             return False
         events = [event for _, event in pairs]
         try:
