@@ -118,6 +118,12 @@ PEERS: Final = (
         _GRANIAN.format("wsgi --blocking-threads 1", "falcon_app"),
         h2=True,
     ),
+    Kind(
+        "falcon-waitress",
+        "the floor on waitress",
+        "waitress-serve --listen 127.0.0.1:{port} bench.peers.falcon_app:app",
+        schemes=("http",),
+    ),
     Kind("litestar", "Litestar on granian", _GRANIAN.format("asgi", "litestar_app"), h2=True),
     Kind("fastapi", "FastAPI on uvicorn", _UVICORN),
     Kind("fastapi-2", "FastAPI on uvicorn, 2 workers", _UVICORN + " --workers 2"),
