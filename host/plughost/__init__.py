@@ -8,6 +8,7 @@ import os
 # read. To use pydantic's plugins, set the variable to an empty string.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
+from plughost._api.bounded import TookTooLong, bounded
 from plughost._api.context import PluginContext
 from plughost._api.declarations import (
     Check,
@@ -41,7 +42,6 @@ from plughost._api.jobs import Job, JobRun, JobView
 from plughost._api.metrics import Counter, Gauge, Histogram, Metrics, MetricView
 from plughost._api.reload_report import ReloadReport
 from plughost._files import locked_folder, tighten, write_private
-from plughost._plugins.failures import TookTooLong, bounded
 from plughost._waiting import about_to_wait
 
 TYPE_CHECKING = False

@@ -14,7 +14,7 @@ import pytest
 from tests.host.packages import InFolder, plugin_entry, remove_package, speaker_source, write_package
 from tests.waiting import wait_until
 
-from plughost._plugins.failures import Interrupted
+from plughost._api.bounded import Interrupted
 from plughost.testing import running_host
 
 

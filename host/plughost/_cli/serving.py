@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from plughost._api.bounded import Interrupted
 from plughost._api.errors import CertificateError
 from plughost._api.events import Events
 from plughost._cli.ending import INTERRUPT, drop_unread, limit_exit
@@ -30,7 +31,6 @@ from plughost._cli.plugin_commands import command_problems
 from plughost._cli.reporting import Reporter
 from plughost._logging import make_logger
 from plughost._plugins.environment import HOST, Environment
-from plughost._plugins.failures import Interrupted
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
 from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
@@ -39,8 +39,8 @@ from plughost._runtime.host import Host
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import client_authorities, has_https, listeners_of
 from plughost._runtime.sockets import Sockets, inherit
+from plughost._runtime.source_watcher import SourceWatcher
 from plughost._runtime.view import status_of
-from plughost._runtime.watching import Watcher
 from plughost._servers import ListenError
 from plughost._tls.certificates import prepare
 
@@ -94,7 +94,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
-    watching = Watcher(host, reporter.report_reload) if watch else nullcontext()
+    watching = SourceWatcher(host, reporter.report_reload) if watch else nullcontext()
     _start(host, control, predecessor, reporter)
     sockets.take_ownership()
     for unused in sockets.unused():

@@ -1,94 +1,18 @@
-"""Failures: a plugin's code is run so that it can't harm the host, and it is said why a plugin does not serve."""
+"""Failures: why a plugin does not serve, with its place, cause and advice. The registry records them."""
 
 from __future__ import annotations
 
-import sys
-import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
-from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Final, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, TypeGuard
 
+from plughost._api.bounded import TookTooLong
 from plughost._api.errors import PluginError
 from plughost._tracebacks import is_host_file
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import InstalledPlugin
-
-T = TypeVar("T")
-
-_POLL_SECONDS: Final = 0.2
-"""How often to check `interrupted`."""
-
-
-class TookTooLong(Exception):  # noqa: N818 - reads as what happened
-    """A plugin's code did not return in time. Its thread is abandoned."""
-
-
-class Interrupted(Exception):  # noqa: N818 - reads as what happened
-    """The host is stopping while a plugin's code runs. Its thread is abandoned."""
-
-
-def never() -> bool:
-    """Return False: the default of `interrupted`."""
-    return False
-
-
-def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: Callable[[], bool] = never) -> T:
-    """Call a function in its own thread, and wait for it.
-
-    Args:
-        function: What to call.
-        seconds: How long it may take.
-        name: The thread's name.
-        interrupted: Called at intervals; if it returns True, the wait ends.
-
-    Returns:
-        What the function returned.
-
-    Raises:
-        TookTooLong: It has not returned after that time. Its traceback ends where the function is at that moment.
-        Interrupted: `interrupted` returned True.
-        BaseException: Whatever the function raised, `SystemExit` too. Its `KeyboardInterrupt` becomes a `RuntimeError`,
-            since a real one interrupts the caller and never another thread.
-    """
-    from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need
-
-    outcome: Future[T] = Future()
-
-    def work() -> None:
-        try:
-            outcome.set_result(function())
-        except KeyboardInterrupt as error:
-            outcome.set_exception(RuntimeError("it raised KeyboardInterrupt").with_traceback(error.__traceback__))
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller
-            outcome.set_exception(error)
-
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    deadline = monotonic() + seconds
-    while not outcome.done():
-        if interrupted():
-            raise Interrupted("the host is stopping")
-        remaining = deadline - monotonic()
-        if remaining <= 0:
-            current = _current_traceback(thread, work.__code__)
-            raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(current)
-        wait([outcome], min(remaining, _POLL_SECONDS))
-    return outcome.result()
-
-
-def _current_traceback(thread: threading.Thread, function_code: CodeType) -> TracebackType | None:
-    """Return a traceback of where a thread is inside a function; None if it has just left it."""
-    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, and the only way to ask
-    result = None
-    while frame is not None and frame.f_code is not function_code:
-        result = TracebackType(result, frame, frame.f_lasti, frame.f_lineno)
-        frame = frame.f_back
-    return result if frame is not None else None
 
 
 @dataclass(frozen=True, slots=True)

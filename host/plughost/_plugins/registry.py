@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from plughost._api import hookspecs
+from plughost._api.bounded import Interrupted, bounded, never
 from plughost._api.declarations import Declarations
-from plughost._plugins.failures import Failure, Interrupted, bounded, failure_from, never, with_advice
+from plughost._plugins.failures import Failure, failure_from, with_advice
 
 if TYPE_CHECKING:
     from plughost._api.context import PluginContext

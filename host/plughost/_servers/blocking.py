@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final
 from plughost._waiting import this_thread
 
 if TYPE_CHECKING:
+    from plughost._servers.slow_jobs import SlowJobWatcher
     from plughost._servers.threads import ThreadGroup, Threads
-    from plughost._servers.watcher import Watcher
     from plughost._servers.work import Job, Share
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -31,7 +31,7 @@ class BlockingPool:
         running: What runs, by native thread id.
     """
 
-    def __init__(self, threads: Threads, watcher: Watcher, max_threads: int, queue_limit: int) -> None:
+    def __init__(self, threads: Threads, watcher: SlowJobWatcher, max_threads: int, queue_limit: int) -> None:
         self.plugins: Mapping[str, Collection[str]] = {}
         self.running: dict[int, Job] = {}
         self._threads = threads

@@ -18,8 +18,8 @@ from typing import Final
 from plughost._api.host import Load
 from plughost._servers.blocking import BlockingPool
 from plughost._servers.processor import Processor
+from plughost._servers.slow_jobs import SlowJobWatcher
 from plughost._servers.threads import ThreadGroup, Threads
-from plughost._servers.watcher import Watcher
 from plughost._servers.work import Backlog, Job, Share
 from plughost._waiting import this_thread
 
@@ -59,7 +59,7 @@ class Dispatcher:
         self.shares: dict[str, Share] = {}
         self.processor: Processor = Processor(shared=one_processor)
         self.threads: Threads = Threads(self.processor)
-        self._watcher = Watcher(self._look, self._is_busy, self.processor)
+        self._watcher = SlowJobWatcher(self._look, self._is_busy, self.processor)
         self.pool: BlockingPool = BlockingPool(self.threads, self._watcher, share or _MAX_POOL_THREADS, queue_limit)
         self._share_limit = share or max(_MIN_SHARE, threads // 4)
         self._queue_limit = queue_limit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import falcon
@@ -88,7 +87,6 @@ class RateLimit:
         return usage
 
 
-@lru_cache(maxsize=4096)  # parsing takes as long as counting
 def network_of(address: str) -> str:
     """Return an IPv4 address unchanged, and the /64 network of an IPv6 one, since one customer has all of it.
 

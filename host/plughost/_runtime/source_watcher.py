@@ -28,7 +28,7 @@ _INTERVAL: Final = 0.25
 """Seconds between two scans."""
 
 
-class Watcher:
+class SourceWatcher:
     """Watches the sources of editable installs, the folder of single files, the settings file and site-packages.
 
     The baseline is the state when the last load began, so a save during a load causes another one.

@@ -19,7 +19,7 @@ _IDLE_TICKS: Final = 20  # without anything to watch, after which it sleeps unti
 _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
-class Watcher:
+class SlowJobWatcher:
     """A thread that calls a function every few milliseconds while there is anything to watch, and sleeps otherwise.
 
     Args:
