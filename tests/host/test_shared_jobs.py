@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from tests.host.plugins import Plugin
 from tests.host.test_jobs import MORNING, Runs, job, with_jobs
 from tests.stores.proxy import Proxy
 from tests.waiting import wait_until
@@ -17,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.host.plugins import Plugin
-
+    from plughost import PluginContext
     from plughost.testing import RunningHost
 
 
@@ -76,6 +77,34 @@ def test_a_job_that_is_due_only_at_the_start_is_taken_over(tmp_path: Path) -> No
                 wait_until(lambda: len(second.due) == 1)
                 new.advance(5)
                 wait_until(lambda: job(new).due is None)
+
+
+def test_a_host_that_stands_by_emits_no_events(tmp_path: Path) -> None:
+    """It asks again and again who runs a job that is due only at the start, and begins a run only to take over."""
+
+    def plugin(runs: Runs) -> Plugin:
+        def register_jobs(context: PluginContext[Any]) -> list[Job]:
+            context.host.events.subscribe(lambda event: emitted[runs].append(event.name), "job_started", "job")
+            return [Job(name="one", run=runs, at_start=True)]
+
+        return Plugin(register_jobs=register_jobs, register_stores=lambda context: [store])
+
+    store = kept_store(tmp_path)
+    first, second = Runs(), Runs()
+    emitted: dict[Runs, list[str]] = {first: [], second: []}
+    with fresh_postgresql() as url:
+        options: dict[str, Any] = {"settings": {"stores": {"url": url}}, "now": MORNING}
+        with running_host(["a"], distributions=[plugin_distribution("a", plugin(first))], **options) as old:
+            wait_until(lambda: emitted[first] == ["job_started", "job"])
+            with running_host(["a"], distributions=[plugin_distribution("a", plugin(second))], **options) as new:
+                for asked_again in range(3):
+                    asked_at = MORNING + timedelta(seconds=5 * asked_again)
+                    wait_until(lambda asked_at=asked_at: job(new).started_at == asked_at)  # type: ignore[misc] # mypy can't type a lambda's default
+                    assert (job(new).outcome, emitted[second]) == ("elsewhere", [])
+                    new.advance(5)
+                old.host.stop()
+                new.advance(5)
+                wait_until(lambda: emitted[second] == ["job_started", "job"])
 
 
 @contextmanager

@@ -279,19 +279,23 @@ class Jobs:
         outcome: Outcome = "ok"
         error = ""
         runs_here = False
-        self._events.emit("job_started", record.name, job=job.name)
+        emit = partial(self._events.emit, plugin=record.name, job=job.name)
         try:
             runs_here = job.each_host or _runs_here(record, job, run)
             if runs_here:
+                emit("job_started")
                 with self._dispatcher.processor.unbound():
                     job.run(run)
             else:
                 outcome = "elsewhere"
         except BaseException as raised:
             outcome, error = "failed", cause_of(raised)
+            if not runs_here:  # nobody could tell which host runs it
+                emit("job_started")
             logger.error("job failed", reason=error, exc_info=raised)
         seconds = monotonic() - started
-        self._events.emit("job", record.name, job=job.name, outcome=outcome, error=error, seconds=seconds)
+        if outcome != "elsewhere":
+            emit("job", outcome=outcome, error=error, seconds=seconds)
         with self._condition:
             scheduled.finish(outcome, error, seconds, runs_here)
             self._forget_undeclared()
