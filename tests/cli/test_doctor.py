@@ -12,7 +12,11 @@ from tests.cli.conftest import install_store_plugin
 from plughost.testing import store_settings
 
 if TYPE_CHECKING:
-    from .conftest import Line
+    from collections.abc import Callable
+
+    from .conftest import Line, Serving
+
+    Serve = Callable[..., Serving]
 
 SECRETS_PLUGIN = """
 from pydantic import BaseModel, SecretStr
@@ -82,6 +86,16 @@ def test_the_doctor_rejects_a_certificate_that_no_start_uses(line: Line) -> None
     found = {each["about"]: each for each in json.loads(line.run("doctor", "--json").output)}
     assert found["certificate"]["verdict"] == "problem"
     assert "self_signed = true" in found["certificate"]["todo"]
+
+
+def test_the_doctor_examines_a_host_in_development_mode_as_such(line: Line, serving: Serve) -> None:
+    """It needs no `--dev` to see that the running host made its own certificate."""
+    line.install("good")
+    serving()
+    examined = line.run("doctor", "--json")
+    found = {each["about"]: each for each in json.loads(examined.output)}
+    assert (examined.exit_code, found["certificate"]["verdict"]) == (0, "good")
+    assert "development mode" in found["running host"]["found"]
 
 
 def test_the_doctor_reports_a_settings_file_that_everybody_can_change(line: Line) -> None:

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 from rich.filesize import decimal
@@ -43,7 +43,7 @@ from plughost._tls.certificates import certificate_in_use, describe, prepare
 from plughost.stores import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
     from plughost._runtime.generation import Generation
@@ -74,16 +74,18 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
     """Check this system for potential problems, and say what to do about them.
 
     Limits, clock, certificate, disk, versions, proxies, permissions, databases, Redis and backups are checked. Exit
-    code 1 if there is a problem. You can ignore advice if the state is intended. `plughost check` tests whether every
-    plugin would serve.
+    code 1 if there is a problem. You can ignore advice if the state is intended. If a host runs in development mode,
+    --dev is implied. `plughost check` tests whether every plugin would serve.
     """
+    running = _ask_host(settings.data_dir)
+    dev = dev or (not isinstance(running, NotRunning) and bool(running.get("dev")))
     generation = preview_generation(settings, without, dev=dev)
     findings = [
         *_check_open_files(settings, generation),
         *_check_clock(),
         *_check_certificate(settings, generation, dev=dev),
         *_check_disk(settings.data_dir),
-        *_check_versions(settings),
+        *_check_versions(running),
         *_check_proxies(settings),
         *(Finding("settings", "problem", each) for each in generation.problems),
         *(_advise("settings", each) for each in generation.warnings),
@@ -103,6 +105,14 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         console().print(table)
     if any(each.verdict == "problem" for each in findings):
         raise SystemExit(EXIT_PROBLEMS)
+
+
+def _ask_host(data_dir: Path) -> Mapping[str, Any] | NotRunning:
+    """Return the status of the host that runs on a data folder, or why there is none."""
+    try:
+        return send_command(data_dir, "status")
+    except NotRunning as error:
+        return error
 
 
 def _check_open_files(settings: Settings, generation: Generation) -> Iterator[Finding]:
@@ -189,7 +199,7 @@ def _check_disk(data_dir: Path) -> Iterator[Finding]:
         yield Finding("data folder", "problem", found, "Give it to the host's user.")
 
 
-def _check_versions(settings: Settings) -> Iterator[Finding]:
+def _check_versions(running: Mapping[str, Any] | NotRunning) -> Iterator[Finding]:
     environment = Environment()
     installed = environment.versions.get(HOST, "unknown")
     yield Finding("versions", "good", f"Python {sys.version.split()[0]}, {HOST} {installed}")
@@ -199,19 +209,16 @@ def _check_versions(settings: Settings) -> Iterator[Finding]:
             yield Finding("versions", "problem", f"{plugin.label}: {plugin.unmet}", todo)
     for warning in environment.warnings:
         yield Finding("versions", "advice", warning, "Remove what is left of it, or install it again.")
-    try:
-        running = send_command(settings.data_dir, "status")
-    except NotPermitted:
+    if isinstance(running, NotPermitted):
         yield Finding("running host", "advice", "this user can't see whether one runs", "Run this as the host's user.")
-        return
-    except NotRunning:
+    elif isinstance(running, NotRunning):
         yield Finding("running host", "good", "none on this data folder")
-        return
-    if running.get("version") != installed:
+    elif running.get("version") != installed:
         found = f"version {running.get('version')} runs, {installed} is installed"
         yield Finding("running host", "advice", found, "Run: plughost restart")
     else:
-        found = f"process {running['pid']}, up {format_duration(running['uptime_seconds'])}"
+        mode = ", development mode" if running["dev"] else ""
+        found = f"process {running['pid']}{mode}, up {format_duration(running['uptime_seconds'])}"
         yield Finding("running host", "good", found)
 
 
