@@ -76,21 +76,22 @@ def _reword(message: str) -> str:
 
 
 def did_you_mean(name: str, known: list[str], lister: str | None = None, *, prefix: str = "") -> str:
-    """Return what to append to a message about an unknown name: the nearest known name, or all.
+    """Return what to append to a message about an unknown name: what it resembles, or all known names.
 
-    If there are many and a command lists them, return the nearest few and that command. Names are compared without
-    the prefix that all of them share.
+    A name that contains all words of the unknown one resembles it. If many names are known and a command lists them,
+    return that command, after the nearest of such names. Names are compared without the prefix that all of them share.
     """
     bare = {each.removeprefix(prefix): each for each in known}
     wanted = name.removeprefix(prefix)
     words = set(_words(wanted))
-    candidates = [each for each in bare if words.issubset(_words(each))] or [*bare]
-    close = difflib.get_close_matches(wanted, candidates, n=1, cutoff=0.5)
+    containing = [each for each in bare if words and words.issubset(_words(each))]
+    cutoff = 0.5 if containing else 0.6
+    close = difflib.get_close_matches(wanted, containing or [*bare], n=1, cutoff=cutoff)
     if close:
         return f"; did you mean {bare[close[0]]}?"
     if lister is not None and len(known) > _MAX_LISTED:
-        nearest = [bare[each] for each in difflib.get_close_matches(wanted, candidates, cutoff=0)]
-        return f"; nearest: {', '.join(nearest)}; {lister} all"
+        nearest = ", ".join(bare[each] for each in difflib.get_close_matches(wanted, containing, cutoff=0))
+        return f"{f'; nearest: {nearest}' if nearest else ''}; {lister} all"
     return f"; known: {', '.join(known) or 'none'}"
 
 
