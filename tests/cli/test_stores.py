@@ -107,6 +107,20 @@ def test_no_word_is_broken_on_a_terminal_of_80_columns(line: Line, serving: Call
     assert max(map(len, shown)) <= 80
 
 
+@pytest.mark.parametrize("width", [110, 120, 160])
+def test_long_places_are_below_the_table(line: Line, width: int) -> None:
+    """No row is longer than the terminal is wide, and each place is on one line, to be copied."""
+    install_store_plugin(line, "kept")
+    install_store_plugin(line, "held")
+    folder = "/var/lib/" + "d" * (width - len("/var/lib//stores/kept.sqlite3") - 8)
+    line.configure(f"data_dir = '{folder}'")
+    shown = line.on_terminal(width, "stores")
+    assert max(map(len, shown)) <= width
+    assert [row.split() for row in shown[-2:]] == [
+        [each, f"{folder}/stores/{each}.sqlite3"] for each in ("held", "kept")
+    ]
+
+
 def test_a_failing_plugin_without_stores_is_not_named(line: Line) -> None:
     """Without `register_stores` there is nothing to report."""
     install_store_plugin(line, "kept")

@@ -178,10 +178,8 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
 
 
 def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
-    if is_wide(out):
-        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
-    names = ("store", "plugin", "database", "schema", "rows", "size", "place")
-    rows = [
+    names: tuple[str, ...] = ("store", "plugin", "database", "schema", "rows", "size", "place")
+    rows: list[tuple[str, ...]] = [
         (
             each.store,
             each.plugin,
@@ -193,7 +191,16 @@ def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
         )
         for each in found
     ]
-    print_rows(out, names, rows, wide=["plugin", "database", "place"], omitted="plugin, database and place")
+    wide = ["plugin", "database", "place"]
+    columns = zip(names, *rows, strict=True)
+    needed = sum(2 + max(len(text) for cell in column for text in cell.split("\n")) for column in columns) - 2
+    if is_wide(out) and out.file.isatty() and needed > out.width:
+        print_rows(out, names[:-1], [row[:-1] for row in rows], wide=wide, omitted="")
+        out.print()
+        names, rows = ("store", "place"), [(row[0], row[-1]) for row in rows]
+    if is_wide(out):
+        out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
+    print_rows(out, names, rows, wide=wide, omitted="plugin, database and place")
 
 
 def _schema(found: Statistics) -> str:
