@@ -156,6 +156,18 @@ def test_a_server_that_refuses_connections_for_too_long_is_unavailable(
     assert "too many connections" in log_lines[1]["reason"]
 
 
+def test_a_store_that_is_refused_its_second_connection_says_how_many_it_needs(
+    few: Few, wait_for: Callable[..., None]
+) -> None:
+    """One connection is not enough to open, and PostgreSQL's message names no number."""
+    few.rule(f"ALTER ROLE {few.role} CONNECTION LIMIT 1")
+    store = few.open(patience=0.3, pause=0.01)
+    with pytest.raises(Unavailable, match="a store needs at least 2 connections: raise the limit"):
+        store.read(skus)
+    few.rule(f"ALTER ROLE {few.role} CONNECTION LIMIT 2")
+    wait_for(lambda: check(store).up)
+
+
 def test_a_server_that_accepts_no_connection_is_reported_like_an_absent_one(
     few: Few, log_lines: list[dict[str, Any]], wait_for: Callable[..., None]
 ) -> None:

@@ -48,6 +48,7 @@ WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name))
 # The reset time of the statistics identifies a server's incarnation: each crash and each other server has its own.
 _INCARNATION: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
 _SERVER_MESSAGE: Final = re.compile(r"\bFATAL\b")
+_IS_FULL: Final = re.compile("(too many (connections|clients)|connection slots).*")
 _DEFAULTS: Final = {
     "application_name": "plughost",
     # A server that vanished silently is noticed within about ten seconds.
@@ -195,7 +196,8 @@ class PostgreSQL(BaseDatabase):
             found = translate(error, self.label)
             if isinstance(found, ConnectionLost):
                 # Before it admits a connection, a server sends a severity but no code that libpq passes on.
-                found = (Refused if _SERVER_MESSAGE.search(str(found)) else Unreached)(str(found))
+                text = _IS_FULL.sub(r"\g<0>; a store needs at least 2 connections: raise the limit", str(found))
+                found = (Refused if _SERVER_MESSAGE.search(text) else Unreached)(text)
             raise found or error from error
 
 
