@@ -11,7 +11,7 @@ from plughost import Store
 from plughost._api.events import Event, Events
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
-from plughost.testing import plugin_distribution, running_host
+from plughost.testing import fresh_postgresql, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,3 +87,29 @@ def test_the_first_requests_find_the_checks(tmp_path: Path) -> None:
     host.start()
     host.stop()
     assert found == [["store kept"]]
+
+
+def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -> None:
+    """The store is empty there. A change of the user or the password in a URL is no other place."""
+    for dialect in ("sqlite", "postgresql"):
+        (tmp_path / dialect).mkdir()
+        (tmp_path / dialect / "0001_begin.sql").write_text("SELECT 1;")
+    plugin = Plugin(
+        register_stores=lambda context: [Store(name="kept", migrations=tmp_path, tables=())],
+        register_routes=lambda context: [group_of(Reads(context.stores["kept"]))],
+    )
+    installed = [plugin_distribution("plugin", plugin)]
+    with fresh_postgresql() as url, running_host(distributions=installed) as host:
+        warnings: list[Event] = []
+        host.host.view.lines.subscribe(
+            lambda event: warnings.append(event) if event.fields["level"] == "warning" else None
+        )
+        file = host.host.settings.file
+        assert file is not None
+        text = file.read_text()
+        for used in (url, url.replace("://postgres@", "://postgres:secret@")):
+            file.write_text(f"{text}\n[stores]\nurl = '{used}'\n")
+            assert host.host.reload().changed == ("plugin",)
+    (fields,) = [each.fields for each in warnings if "place" in each.fields["event"]]
+    assert fields["event"] == "the store is served from another place now; its data was not moved"
+    assert (fields["store"], fields["before"][-12:], fields["place"]) == ("kept", "kept.sqlite3", url)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -158,6 +158,15 @@ def start_problems(generation: Generation) -> list[str]:
         elif record.state is not State.ACTIVE:
             problems.append(f"the required plugin {name} is {record.state}")
     return problems
+
+
+def moved_stores(running: Generation, following: Generation) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each store that has another place now, and both places. The user of a URL does not count."""
+    for name, store in following.stores.items():
+        if name in running.stores:
+            before, place = running.stores[name].database.config.place, store.database.config.place
+            if before.rpartition("@")[2] != place.rpartition("@")[2]:
+                yield name, before, place
 
 
 def report_swapped(

@@ -18,6 +18,7 @@ from plughost._runtime.generation import (
     Generation,
     GenerationRefused,
     damaged_plugins,
+    moved_stores,
     refuse,
     report_swapped,
     report_unchanged,
@@ -241,6 +242,9 @@ class Host(HostState):
         self.generation = following
         self.serving.dispatcher.pool.plugins = following.nonblocking_methods()
         self.request_log.set_observers(following.observers())
+        for name, before, place in moved_stores(running, following):
+            what = "the store is served from another place now; its data was not moved"
+            self.logger.warning(what, store=name, before=before, place=place, see="docs/operators/stores.md")
 
     def _retire(self, running: Generation, following: Generation) -> list[str]:
         """Drain the replaced generation, and close what only it used. Return what was cut off.
