@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from _thread import allocate_lock
 from collections.abc import Callable
 from time import monotonic
 from types import CodeType, TracebackType
@@ -46,30 +47,33 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         BaseException: Whatever the function raised, `SystemExit` too. Its `KeyboardInterrupt` becomes a `RuntimeError`,
             since a real one interrupts the caller and never another thread.
     """
-    from concurrent.futures import Future, wait  # noqa: PLC0415 - brings logging, which `import plughost` does not need
-
-    outcome: Future[T] = Future()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    ended = allocate_lock()
+    ended.acquire()
 
     def work() -> None:
         try:
-            outcome.set_result(function())
+            results.append(function())
         except KeyboardInterrupt as error:
-            outcome.set_exception(RuntimeError("it raised KeyboardInterrupt").with_traceback(error.__traceback__))
+            errors.append(RuntimeError("it raised KeyboardInterrupt").with_traceback(error.__traceback__))
         except BaseException as error:  # noqa: BLE001 - raised again in the caller
-            outcome.set_exception(error)
+            errors.append(error)
+        finally:
+            ended.release()
 
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     deadline = monotonic() + seconds
-    while not outcome.done():
+    while not ended.acquire(timeout=min(max(0.0, deadline - monotonic()), _POLL_SECONDS)):
         if interrupted():
             raise Interrupted("the host is stopping")
-        remaining = deadline - monotonic()
-        if remaining <= 0:
+        if monotonic() >= deadline:
             current = _current_traceback(thread, work.__code__)
             raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(current)
-        wait([outcome], min(remaining, _POLL_SECONDS))
-    return outcome.result()
+    if errors:
+        raise errors.pop()  # so that its traceback and this frame are no cycle
+    return results[0]
 
 
 def _current_traceback(thread: threading.Thread, function_code: CodeType) -> TracebackType | None:
