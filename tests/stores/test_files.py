@@ -340,8 +340,8 @@ def test_a_folder_that_was_moved_can_be_moved_back(
 
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
-@pytest.mark.parametrize("when", ["stopped", "served"])
-def test_a_file_deleted_without_its_log_is_not_created_anew(
+@pytest.mark.parametrize("how", ["deleted", "deleted while served", "emptied"])
+def test_a_file_lost_without_its_log_is_not_created_anew(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     plain_products: Store,
@@ -349,39 +349,52 @@ def test_a_file_deleted_without_its_log_is_not_created_anew(
     *,
     wait_for: Callable[..., None],
     log_lines: list[dict[str, Any]],
-    when: str,
+    how: str,
     cured: str,
 ) -> None:
-    """A starting host reports once what to do and changes nothing, even if the file was deleted while served."""
+    """A starting host reports once what to do and changes nothing; SQLite would delete the log of an empty file."""
     copy = sqlite_config.folder.with_name("copy")
     backup(serving, copy)
     left = sqlite_config
-    if when == "served":
+    if how == "deleted while served":
         Path(serving.database.config.place).unlink()
         serving.close()
     else:  # as after kill -9, copied by a separate process, as above
         left = replace(sqlite_config, folder=sqlite_config.folder.with_name("left over"))
         subprocess.run(["cp", "-r", sqlite_config.folder, left.folder], check=True)
         (left.folder / "catalog.sqlite3").unlink()
-    log = left.folder / "catalog.sqlite3-wal"
+    file, log = (left.folder / f"catalog.sqlite3{end}" for end in ("", "-wal"))
+    if how == "emptied":
+        file.touch()
     kept = log.read_bytes()
     log_lines.clear()
     store = opening(left, plain_products)["catalog"]
     for operation in (lambda: store.read(skus), lambda: store.run(add, "lost")):
-        with pytest.raises(Damaged, match=r"deleted, .* catalog\.sqlite3-wal: restore a backup, or delete the log"):
+        with pytest.raises(Damaged, match=r"was (deleted|emptied).*catalog\.sqlite3-wal"):
             operation()
     assert check(store).data["error"] == "Damaged"
     assert [line["event"] for line in log_lines] == ["the store is not available"]
-    assert (log.read_bytes(), (left.folder / "catalog.sqlite3").exists()) == (kept, False)
+    assert (log.read_bytes(), file.exists()) == (kept, how == "emptied")
     other = prepare_stores({"plugin": (plain_products,)}, left)["catalog"]
-    assert "was deleted" in (statistics(other).trouble or "")
+    assert f"was {how[:7]}" in (statistics(other).trouble or "")
     with pytest.raises(Damaged):
         backup(other, left.folder / "none")
     if cured == "restored":
         assert restore(other, copy) == 1
     elif cured == "begun":
         log.unlink()
+        file.unlink(missing_ok=True)
     else:
         purge(other)
     wait_for(lambda: check(store).up)
     assert len(store.read(skus)) == (40 if cured == "restored" else 0)
+
+
+def test_an_emptied_file_without_a_log_is_not_taken_for_a_new_one(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, serving: OpenStore[Session]
+) -> None:
+    """The file of a new store is never empty, so this is one that lost its content while no host ran."""
+    serving.close()
+    Path(serving.database.config.place).write_bytes(b"")
+    with pytest.raises(Damaged, match="emptied: restore a backup, or delete it to"):
+        opening(sqlite_config, plain_products)["catalog"].read(skus)
