@@ -289,20 +289,22 @@ def test_a_header_with_another_encoding_is_damage(serving: OpenStore[Session], f
     assert not check(serving).up
 
 
+@pytest.mark.parametrize("level", [0, 1])
 def test_an_inaccessible_folder_is_no_defect(
-    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+    serving: OpenStore[Session], file: Path, level: int, wait_for: Callable[..., None]
 ) -> None:
     """Operations and readiness give the reason, and the store recovers with the permission."""
     if os.geteuid() == 0:
         pytest.skip("nothing is forbidden to root")
-    file.parent.chmod(0)
+    folder = file.parents[level]
+    folder.chmod(0)
     try:
-        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
+        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")) * 2:
             with pytest.raises(Unavailable, match="Permission denied"):
                 operation()
         assert "Permission denied" in check(serving).data["reason"]
     finally:
-        file.parent.chmod(0o700)
+        folder.chmod(0o700)
     wait_for(lambda: check(serving).up)
 
 
@@ -388,13 +390,3 @@ def test_a_file_lost_without_its_log_is_not_created_anew(
         purge(other)
     wait_for(lambda: check(store).up)
     assert len(store.read(skus)) == (40 if cured == "restored" else 0)
-
-
-def test_an_emptied_file_without_a_log_is_not_taken_for_a_new_one(
-    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, serving: OpenStore[Session]
-) -> None:
-    """The file of a new store is never empty, so this is one that lost its content while no host ran."""
-    serving.close()
-    Path(serving.database.config.place).write_bytes(b"")
-    with pytest.raises(Damaged, match="emptied: restore a backup, or delete it to"):
-        opening(sqlite_config, plain_products)["catalog"].read(skus)

@@ -266,9 +266,9 @@ class SQLiteFile:
 
     def exists(self) -> bool:
         folder = self.path.parent
-        if folder.is_file():
-            raise Damaged(f"{folder} is a file, and the folder of SQLite stores is to be there: move the file away")
         try:
+            if folder.is_file():
+                raise Damaged(f"{folder} is a file, and the folder of SQLite stores is to be there: move the file away")
             return self.path.exists()
         except OSError as error:
             raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error
