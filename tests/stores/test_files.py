@@ -289,20 +289,22 @@ def test_a_header_with_another_encoding_is_damage(serving: OpenStore[Session], f
     assert not check(serving).up
 
 
+@pytest.mark.parametrize("level", [0, 1])
 def test_an_inaccessible_folder_is_no_defect(
-    serving: OpenStore[Session], file: Path, wait_for: Callable[..., None]
+    serving: OpenStore[Session], file: Path, level: int, wait_for: Callable[..., None]
 ) -> None:
     """Operations and readiness give the reason, and the store recovers with the permission."""
     if os.geteuid() == 0:
         pytest.skip("nothing is forbidden to root")
-    file.parent.chmod(0)
+    folder = file.parents[level]
+    folder.chmod(0)
     try:
-        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
+        for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")) * 2:
             with pytest.raises(Unavailable, match="Permission denied"):
                 operation()
         assert "Permission denied" in check(serving).data["reason"]
     finally:
-        file.parent.chmod(0o700)
+        folder.chmod(0o700)
     wait_for(lambda: check(serving).up)
 
 
@@ -340,8 +342,8 @@ def test_a_folder_that_was_moved_can_be_moved_back(
 
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
-@pytest.mark.parametrize("when", ["stopped", "served"])
-def test_a_file_deleted_without_its_log_is_not_created_anew(
+@pytest.mark.parametrize("how", ["deleted", "deleted while served", "emptied"])
+def test_a_file_lost_without_its_log_is_not_created_anew(
     opening: Callable[..., Stores],
     sqlite_config: StoresConfig,
     plain_products: Store,
@@ -349,38 +351,41 @@ def test_a_file_deleted_without_its_log_is_not_created_anew(
     *,
     wait_for: Callable[..., None],
     log_lines: list[dict[str, Any]],
-    when: str,
+    how: str,
     cured: str,
 ) -> None:
-    """A starting host reports once what to do and changes nothing, even if the file was deleted while served."""
+    """A starting host reports once what to do and changes nothing; SQLite would delete the log of an empty file."""
     copy = sqlite_config.folder.with_name("copy")
     backup(serving, copy)
     left = sqlite_config
-    if when == "served":
+    if how == "deleted while served":
         Path(serving.database.config.place).unlink()
         serving.close()
     else:  # as after kill -9, copied by a separate process, as above
         left = replace(sqlite_config, folder=sqlite_config.folder.with_name("left over"))
         subprocess.run(["cp", "-r", sqlite_config.folder, left.folder], check=True)
         (left.folder / "catalog.sqlite3").unlink()
-    log = left.folder / "catalog.sqlite3-wal"
+    file, log = (left.folder / f"catalog.sqlite3{end}" for end in ("", "-wal"))
+    if how == "emptied":
+        file.touch()
     kept = log.read_bytes()
     log_lines.clear()
     store = opening(left, plain_products)["catalog"]
     for operation in (lambda: store.read(skus), lambda: store.run(add, "lost")):
-        with pytest.raises(Damaged, match=r"deleted, .* catalog\.sqlite3-wal: restore a backup, or delete the log"):
+        with pytest.raises(Damaged, match=r"was (deleted|emptied).*catalog\.sqlite3-wal"):
             operation()
     assert check(store).data["error"] == "Damaged"
     assert [line["event"] for line in log_lines] == ["the store is not available"]
-    assert (log.read_bytes(), (left.folder / "catalog.sqlite3").exists()) == (kept, False)
+    assert (log.read_bytes(), file.exists()) == (kept, how == "emptied")
     other = prepare_stores({"plugin": (plain_products,)}, left)["catalog"]
-    assert "was deleted" in (statistics(other).trouble or "")
+    assert f"was {how[:7]}" in (statistics(other).trouble or "")
     with pytest.raises(Damaged):
         backup(other, left.folder / "none")
     if cured == "restored":
         assert restore(other, copy) == 1
     elif cured == "begun":
         log.unlink()
+        file.unlink(missing_ok=True)
     else:
         purge(other)
     wait_for(lambda: check(store).up)

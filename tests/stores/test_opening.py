@@ -277,3 +277,13 @@ def test_the_drivers_error_is_the_cause_of_a_store_error(
         with pytest.raises(Exception, match="x") as caught:
             store.read(fail)
         assert type(caught.value.__cause__) is cause
+
+
+def test_an_emptied_file_is_not_taken_for_a_new_one(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store
+) -> None:
+    """The file of a new store is never empty, so this one lost its content while no host ran."""
+    opening(sqlite_config, plain_products).close()
+    (sqlite_config.folder / "catalog.sqlite3").write_bytes(b"")
+    with pytest.raises(Damaged, match="was emptied: restore a backup, or delete it to begin empty"):
+        opening(sqlite_config, plain_products)["catalog"].read(lambda session: session.rows("SELECT 1"))

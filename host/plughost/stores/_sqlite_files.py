@@ -26,7 +26,10 @@ _NO_SHARED_MEMORY: Final = frozenset({"SQLITE_READONLY_DIRECTORY", "SQLITE_CANTO
 
 
 def create(path: Path) -> None:
-    """Make an empty database that only its owner may read, unless it exists; SQLite's other files get the same mode."""
+    """Make a database without tables that only its owner may read, unless it exists.
+
+    SQLite's other files get the same mode. The file has a header: an empty one has lost its content.
+    """
     if path.exists():
         return
     make_folder(path.parent)
@@ -34,6 +37,8 @@ def create(path: Path) -> None:
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
+        with closing(connect(new, 30)) as connection:
+            connection.execute("PRAGMA user_version = 0")
         with suppress(FileExistsError):  # another process was quicker
             os.link(new, path)
     finally:
@@ -249,18 +254,21 @@ class SQLiteFile:
         return self._status is None and self._log.exists() and not self.exists()
 
     def refuse_lost(self) -> None:
-        """Refuse to start empty in the place of a file that was deleted, and a folder in its place."""
+        """Refuse to start empty in the place of a file that was deleted or emptied, and a folder in its place."""
         if self.path.is_dir():
             raise Damaged(f"{self.path} is a folder: move it away, and put the store's file or a backup in its place")
         if self.is_lost:
             what = f"{self.path} was deleted, and not its log, {self._log.name}"
             raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
+        if self._status is None and self.exists() and not self._stat(self.path).st_size:
+            log = f" and its log, {self._log.name}," if self._log.exists() else ""
+            raise Damaged(f"{self.path} was emptied: restore a backup, or delete it{log} to begin empty")
 
     def exists(self) -> bool:
         folder = self.path.parent
-        if folder.is_file():
-            raise Damaged(f"{folder} is a file, and the folder of SQLite stores is to be there: move the file away")
         try:
+            if folder.is_file():
+                raise Damaged(f"{folder} is a file, and the folder of SQLite stores is to be there: move the file away")
             return self.path.exists()
         except OSError as error:
             raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error

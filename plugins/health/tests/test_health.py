@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from importlib import metadata
 from typing import Any
 
@@ -144,6 +146,22 @@ def test_only_the_first_probe_waits_for_a_hanging_check() -> None:
         waited = time.monotonic() - begun
         release.set()
     assert waited < 30  # if each probe waited, it would take 60 s
+
+
+def test_probes_that_wait_for_a_check_hold_up_no_liveness_probe() -> None:
+    """While a database hangs, many ask whether the host is ready, and nobody is to restart it for that."""
+    release = threading.Event()
+
+    def hang() -> Health:
+        release.wait(60)
+        return Health(up=True)
+
+    with _host(Watched(hang), timeout=60) as host, host.client(timeout=60) as client, ExitStack() as waiting:
+        for _ in range(10):
+            probe = waiting.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
+            probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert [client.get("/q/health/live").status_code for _ in range(3)] == [200] * 3
+        release.set()
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from plughost.testing import RunningHost, running_host
-from plughost_library_auth.keyring import KeyRing
+from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyRing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,3 +104,17 @@ def test_a_key_that_can_not_be_stored_is_503(tmp_path: Path) -> None:
         folder.unlink()
         assert len(client.get(JWKS).json()["keys"]) == 1
         assert client.get(LOGIN, auth=USER).status_code == 200
+
+
+def test_a_key_that_could_not_be_stored_is_stored_later(tmp_path: Path) -> None:
+    """Nobody has to log in first: a host that is not ready gets no login. Revoked tokens are noticed meanwhile."""
+    folder = tmp_path / "plugins" / "library-auth"
+    folder.parent.mkdir()
+    folder.write_text("in the way of the plugin's folder")
+    before = set(threading.enumerate())
+    with running_host(["library-auth"], data_dir=tmp_path):
+        started = {thread.name: thread for thread in threading.enumerate() if thread not in before}
+        assert "revoked-tokens" in started
+        folder.unlink()
+        started["signing-key"].join(30)
+        assert len(KeyFile.read(folder / KEY_FILE).keys) == 1

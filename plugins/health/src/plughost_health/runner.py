@@ -6,7 +6,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost import Health
+from plughost import Health, about_to_wait
 from plughost.http import encode
 from plughost_health.checks import HOST
 
@@ -45,6 +45,8 @@ class CachedCheck:
         Args:
             deadline: When to stop waiting, by the monotonic clock.
         """
+        if self._running and not self._hung:
+            about_to_wait(long=True)  # or waiting probes would hold up the liveness probe
         with self._changed:
             timeout = 0.0 if self._hung else max(0.0, deadline - monotonic())
             self._hung = not self._changed.wait_for(lambda: not self._running, timeout)

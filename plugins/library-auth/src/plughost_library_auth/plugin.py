@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plughost import Check, Health, Middleware, Principal, Route, RouteGroup, Store, hookimpl
 from plughost.stores import StoreError
 from plughost_library_auth import operations
 from plughost_library_auth.access import PREFIX, REALM, Authenticator, SecureOnly
-from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyRing
+from plughost_library_auth.keyring import KEY_FILE, KeyFile, KeyFileError, KeyRing
 from plughost_library_auth.records import STORE, Records
 from plughost_library_auth.resources import Discovery, Login, PublicKeys, Secured, Service
 from plughost_library_auth.revocations import Revocations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from plughost import PluginContext
     from plughost.http import Request
+
+_PREPARE_INTERVAL: Final = 1.0
 
 
 @hookimpl
@@ -107,9 +110,14 @@ def register_commands() -> list[click.Command]:
 @hookimpl
 def started(context: PluginContext[Settings]) -> None:
     """Create the signing key, poll for revoked tokens, and warn of unsafe or useless settings."""
-    _keys(context).prepare()
     stop = _poll_stops(context)[id(context)] = Event()
     Thread(target=_revocations(context).poll, args=(stop,), name="revoked-tokens", daemon=True).start()
+    keys = _keys(context)
+    try:
+        keys.prepare()
+    except OSError as error:
+        context.logger.error("the signing key can't be kept, so nobody can log in", reason=str(error))
+        Thread(target=_prepare_later, args=(keys, stop), name="signing-key", daemon=True).start()
     if context.dev:
         return
     if not context.settings.require_tls and any(each.scheme == "http" for each in context.host.listeners):
@@ -128,6 +136,14 @@ def stopping(context: PluginContext[Settings]) -> None:
     stop = _poll_stops(context).pop(id(context), None)
     if stop is not None:
         stop.set()
+
+
+def _prepare_later(keys: KeyRing, stop: Event) -> None:
+    """Create the signing key once it can be stored: no login would, since a host that is not ready gets none."""
+    while not stop.wait(_PREPARE_INTERVAL):
+        with suppress(OSError, KeyFileError):
+            keys.prepare()
+            return
 
 
 def _has_stored_users(context: PluginContext[Settings]) -> bool:
