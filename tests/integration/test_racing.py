@@ -1,4 +1,4 @@
-"""Concurrent creates of one SKU through different plugins, listeners and hosts (CONTRACT 4).
+"""Concurrent writes of one product through different plugins, listeners and hosts (CONTRACT 4, 5).
 
 The suites of catalog-v1 to v4 test concurrent creates through the listeners of one plugin.
 """
@@ -8,13 +8,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from itertools import cycle, islice, product
 from typing import TYPE_CHECKING, Final
 
 import httpx
+import psycopg2
 import pytest
 from tests.integration.kit import LANES
+from tests.waiting import wait_until
 
 from plughost.testing import running_host, store_settings
 
@@ -61,3 +63,35 @@ def test_one_of_many_concurrent_creates_of_a_sku_wins(hosts: list[RunningHost]) 
             assert sorted(pool.map(create, ways)) == [201] + [409] * (RACERS - 1)
         for client, path in product(clients, PLUGINS.values()):
             assert [each["sku"] for each in client.get(path).json()] == ["race"]
+
+
+def test_a_put_of_an_id_that_another_uses_meanwhile_causes_no_deadlock() -> None:
+    """While it waits for the product's lock, it holds none on the table, for which that lock's holder would wait."""
+    insert = "INSERT INTO products (id, sku, name, price, stock) VALUES (7, 'theirs', 'Tea', 1, 1)"
+    with store_settings("postgresql") as settings, ExitStack() as stack:
+        client = stack.enter_context(stack.enter_context(running_host(["catalog-crud"], settings=settings)).client())
+        inserting, writing, deleting, watching = (
+            stack.enter_context(closing(psycopg2.connect(settings["stores"]["url"]))) for _ in range(4)
+        )
+        watching.autocommit = True
+
+        def is_waiting(lock: str) -> bool:
+            with watching.cursor() as cursor:
+                waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = %s"
+                cursor.execute(waiting, (lock,))
+                return cursor.rowcount == 1
+
+        with ThreadPoolExecutor(1) as thread:
+            inserting.cursor().execute(insert)
+            writing.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE")
+            product_json = {"sku": "ours", "name": "Tea", "price": 1, "stock": 1}
+            put = thread.submit(client.put, "/products/7", json=product_json)
+            wait_until(lambda: is_waiting("relation"))
+            inserting.commit()
+            deleting.cursor().execute("SELECT FROM products WHERE id = 7 FOR UPDATE")
+            writing.commit()
+            wait_until(lambda: is_waiting("transactionid"))
+            deleting.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE NOWAIT")
+            deleting.cursor().execute("DELETE FROM products WHERE id = 7")
+            deleting.commit()
+            assert put.result().status_code == 201

@@ -98,9 +98,13 @@ class Catalog:
             ProductExists: Another product has its SKU.
         """
         try:
-            return self._store.run(_put, product_id, draft, check)
+            # Another session may use the id meanwhile. Then this begins anew, without the lock on the table: who holds
+            # that and waits for a product's lock deadlocks with its holder, who waits to write to the table.
+            while (put := self._store.run(_put, product_id, draft, check)) is None:
+                pass
         except Duplicate as error:
             _raise_exists(draft.sku, error)
+        return put
 
     def remove(self, product_id: int, check: Check = _accept_any) -> bool:
         """Remove a product and return whether it existed."""
@@ -165,15 +169,13 @@ class Catalog:
         return self._store.batches(following, key=lambda product: product.id, size=_BATCH)
 
 
-def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool]:
+def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool] | None:
     current = table.select_for_update(session, product_id)
     check(current)
-    if current is None:
-        product = table.insert_at(session, product_id, draft)
-        if product is not None:
-            return product, True
-        check(table.select_for_update(session, product_id))
-    return table.update(session, product_id, draft), False
+    if current is not None:
+        return table.update(session, product_id, draft), False
+    product = table.insert_at(session, product_id, draft)
+    return None if product is None else (product, True)
 
 
 def _remove(session: Session, product_id: int, check: Check) -> bool:
