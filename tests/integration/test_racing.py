@@ -65,33 +65,70 @@ def test_one_of_many_concurrent_creates_of_a_sku_wins(hosts: list[RunningHost]) 
             assert [each["sku"] for each in client.get(path).json()] == ["race"]
 
 
-def test_a_put_of_an_id_that_another_uses_meanwhile_causes_no_deadlock() -> None:
-    """While it waits for the product's lock, it holds none on the table, for which that lock's holder would wait."""
-    insert = "INSERT INTO products (id, sku, name, price, stock) VALUES (7, 'theirs', 'Tea', 1, 1)"
-    with store_settings("postgresql") as settings, ExitStack() as stack:
-        client = stack.enter_context(stack.enter_context(running_host(["catalog-crud"], settings=settings)).client())
-        inserting, writing, deleting, watching = (
-            stack.enter_context(closing(psycopg2.connect(settings["stores"]["url"]))) for _ in range(4)
-        )
-        watching.autocommit = True
+class Rivals:
+    """A client of a host on PostgreSQL, and other sessions of its database."""
 
-        def is_waiting(lock: str) -> bool:
-            with watching.cursor() as cursor:
-                waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = %s"
+    def __init__(self, client: httpx.Client, url: str, stack: ExitStack) -> None:
+        """Open the sessions."""
+        self.client = client
+        self.first, self.second, self.third, self._watching = (
+            stack.enter_context(closing(psycopg2.connect(url))) for _ in range(4)
+        )
+        self._watching.autocommit = True
+
+    def put(self) -> int:
+        """PUT a product, and return the status."""
+        product_json = {"sku": "ours", "name": "Tea", "price": 1, "stock": 1}
+        return self.client.put("/products/7", json=product_json).status_code
+
+    def wait_for_waiting(self, lock: str) -> None:
+        """Wait until a session waits for a lock."""
+        waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = %s"
+
+        def is_waiting() -> bool:
+            with self._watching.cursor() as cursor:
                 cursor.execute(waiting, (lock,))
                 return cursor.rowcount == 1
 
-        with ThreadPoolExecutor(1) as thread:
-            inserting.cursor().execute(insert)
-            writing.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE")
-            product_json = {"sku": "ours", "name": "Tea", "price": 1, "stock": 1}
-            put = thread.submit(client.put, "/products/7", json=product_json)
-            wait_until(lambda: is_waiting("relation"))
-            inserting.commit()
-            deleting.cursor().execute("SELECT FROM products WHERE id = 7 FOR UPDATE")
-            writing.commit()
-            wait_until(lambda: is_waiting("transactionid"))
-            deleting.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE NOWAIT")
-            deleting.cursor().execute("DELETE FROM products WHERE id = 7")
-            deleting.commit()
-            assert put.result().status_code == 201
+        wait_until(is_waiting)
+
+
+@pytest.fixture
+def rivals() -> Iterator[Rivals]:
+    """The generated CRUD, and sessions that change the same products."""
+    with store_settings("postgresql") as settings, ExitStack() as stack:
+        host = stack.enter_context(running_host(["catalog-crud"], settings=settings, strict=True))
+        yield Rivals(stack.enter_context(host.client()), settings["stores"]["url"], stack)
+
+
+def test_a_put_of_an_id_that_another_uses_meanwhile_causes_no_deadlock(rivals: Rivals) -> None:
+    """While it waits for the product's lock, it doesn't hold the table, for which that lock's holder would wait."""
+    inserting, writing, deleting = rivals.first, rivals.second, rivals.third
+    with ThreadPoolExecutor(1) as thread:
+        inserting.cursor().execute("INSERT INTO products (id, sku, name, price, stock) VALUES (7, 'a', 'b', 1, 1)")
+        writing.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE")
+        put = thread.submit(rivals.put)
+        rivals.wait_for_waiting("relation")
+        inserting.commit()
+        deleting.cursor().execute("SELECT FROM products WHERE id = 7 FOR UPDATE")
+        writing.commit()
+        rivals.wait_for_waiting("transactionid")
+        deleting.cursor().execute("LOCK TABLE products IN ROW EXCLUSIVE MODE NOWAIT")
+        deleting.cursor().execute("DELETE FROM products WHERE id = 7")
+        deleting.commit()
+        assert put.result() == 201
+
+
+def test_a_put_that_has_locked_its_product_does_not_wait_for_the_table(rivals: Rivals) -> None:
+    """A session that waits to lock the whole table, as the PUT of a new id does, comes after it."""
+    assert rivals.put() == 201
+    writing, locking = rivals.first, rivals.second
+    with ThreadPoolExecutor(2) as threads:
+        writing.cursor().execute("UPDATE products SET stock = 2 WHERE id = 7")
+        put = threads.submit(rivals.put)
+        rivals.wait_for_waiting("transactionid")
+        locked = threads.submit(locking.cursor().execute, "LOCK TABLE products IN SHARE ROW EXCLUSIVE MODE")
+        rivals.wait_for_waiting("relation")
+        writing.commit()
+        assert put.result() == 204
+        locked.result()

@@ -98,13 +98,16 @@ class Catalog:
             ProductExists: Another product has its SKU.
         """
         try:
-            # Another session may use the id meanwhile. Then this begins anew, without the lock on the table: who holds
-            # that and waits for a product's lock deadlocks with its holder, who waits to write to the table.
-            while (put := self._store.run(_put, product_id, draft, check)) is None:
-                pass
+            while True:
+                product = self._store.run(_replace, product_id, draft, check)
+                if product is not None:
+                    return product, False
+                product = self._store.run(table.insert_at, product_id, draft)
+                if product is not None:
+                    return product, True
+                # Another session has used the id meanwhile.
         except Duplicate as error:
             _raise_exists(draft.sku, error)
-        return put
 
     def remove(self, product_id: int, check: Check = _accept_any) -> bool:
         """Remove a product and return whether it existed."""
@@ -169,13 +172,10 @@ class Catalog:
         return self._store.batches(following, key=lambda product: product.id, size=_BATCH)
 
 
-def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool] | None:
+def _replace(session: Session, product_id: int, draft: ProductDraft, check: Check) -> Product | None:
     current = table.select_for_update(session, product_id)
     check(current)
-    if current is not None:
-        return table.update(session, product_id, draft), False
-    product = table.insert_at(session, product_id, draft)
-    return None if product is None else (product, True)
+    return None if current is None else table.update(session, product_id, draft)
 
 
 def _remove(session: Session, product_id: int, check: Check) -> bool:
