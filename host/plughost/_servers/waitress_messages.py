@@ -38,7 +38,7 @@ _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
 # Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
-_NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
+_NON_URI: Final = re.compile(r"[\x00-\x20\x7f-\xff<>]|^[^?]*(?:`|\?.*\")")
 
 
 def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
