@@ -89,6 +89,17 @@ def test_an_absolute_target_is_seen_as_path_and_query(
     assert b'"PATH_INFO": "/p/q"' in body
 
 
+@pytest.mark.parametrize("target", ["/a?", "/a?#b", "http://h/a?"])
+def test_an_empty_query_is_none(
+    serve: Serve, http1_lane: Lane, environ_app: WSGIApplication, exchange: Exchange, target: str
+) -> None:
+    """All engines drop its question mark, so a request that is repeated on another listener is still the same."""
+    with serve(environ_app, http1_lane).connect() as connection:
+        _, body = exchange(connection, f"GET {target} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    seen = json.loads(body)
+    assert (seen["REQUEST_URI"], seen["PATH_INFO"], seen["QUERY_STRING"]) == ("/a", "/a", "")
+
+
 def test_the_authority_of_an_absolute_target_replaces_the_host(
     serve: Serve, environ_app: WSGIApplication, exchange: Exchange
 ) -> None:

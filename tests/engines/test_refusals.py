@@ -42,6 +42,7 @@ MALFORMED = {
     "chunked with a parameter": b"POST / HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked;q=1\r\n\r\n0\r\n\r\n",
     "no version": b"GET /\r\n\r\n",
     "target not in ASCII": b"GET /\xc3\xa9 HTTP/1.1\r\n" + HOST + b"\r\n",
+    "target not in ASCII, with two slashes": b"GET //\xc3\xa9 HTTP/1.1\r\n" + HOST + b"\r\n",
     "query not in ASCII": b"GET /a?b=\xc3\xa9 HTTP/1.1\r\n" + HOST + b"\r\n",
     "angle in a path": b"GET /<a> HTTP/1.1\r\n" + HOST + b"\r\n",
     "backtick in a path": b"GET /`a` HTTP/1.1\r\n" + HOST + b"\r\n",

@@ -38,7 +38,7 @@ _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
 _BEGIN: Final = re.compile(rb"(?:\r\n)*(?:\r?\Z|\S)")  # after empty lines (RFC 9112 2.2)
 _ABSOLUTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]+)")
 # Characters that no URI has (RFC 3986, 2), as hyper, below granian, defines them: clients do send the others.
-_NON_URI: Final = re.compile(r"[\x00-\x20\x7f<>]|^[^?]*(?:`|\?.*\")")
+_NON_URI: Final = re.compile(r"[\x00-\x20\x7f-\xff<>]|^[^?]*(?:`|\?.*\")")
 
 
 def _line_pattern(complete: str, partial: str) -> re.Pattern[bytes]:
@@ -214,7 +214,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self._split_target()
 
     def _split_target(self) -> None:
-        """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2). No fragment is kept."""
+        """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2).
+
+        As on granian, no fragment is kept, and no question mark without a query.
+        """
         target = self.request_uri
         if _NON_URI.search(target):
             raise ParsingError("character in the target that no URI has")
@@ -227,8 +230,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             target = target if target.startswith("/") else f"/{target}"
         if len(target) > MAX_TARGET_BYTES:
             self.refuse(414)
-        self.request_uri, _, _ = target.partition("#")
-        path, _, self.query = self.request_uri.partition("?")
+        path, _, self.query = target.partition("#")[0].partition("?")
+        self.request_uri = f"{path}?{self.query}" if self.query else path
         self.path = unquote_to_bytes(path.encode("latin-1")).decode("latin-1") if "%" in path else path
 
     def get_body_stream(self) -> Any:

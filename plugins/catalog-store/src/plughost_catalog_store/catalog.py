@@ -98,7 +98,14 @@ class Catalog:
             ProductExists: Another product has its SKU.
         """
         try:
-            return self._store.run(_put, product_id, draft, check)
+            while True:
+                product = self._store.run(_replace, product_id, draft, check)
+                if product is not None:
+                    return product, False
+                product = self._store.run(table.insert_at, product_id, draft)
+                if product is not None:
+                    return product, True
+                # Another session has used the id meanwhile.
         except Duplicate as error:
             _raise_exists(draft.sku, error)
 
@@ -165,15 +172,10 @@ class Catalog:
         return self._store.batches(following, key=lambda product: product.id, size=_BATCH)
 
 
-def _put(session: Session, product_id: int, draft: ProductDraft, check: Check) -> tuple[Product, bool]:
+def _replace(session: Session, product_id: int, draft: ProductDraft, check: Check) -> Product | None:
     current = table.select_for_update(session, product_id)
     check(current)
-    if current is None:
-        product = table.insert_at(session, product_id, draft)
-        if product is not None:
-            return product, True
-        check(table.select_for_update(session, product_id))
-    return table.update(session, product_id, draft), False
+    return None if current is None else table.update(session, product_id, draft)
 
 
 def _remove(session: Session, product_id: int, check: Check) -> bool:

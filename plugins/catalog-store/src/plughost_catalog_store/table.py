@@ -70,6 +70,7 @@ _SELECT: Final = {dialect: f"SELECT id, sku, name, {price}, stock FROM products 
 _INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
 _INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
 _UPDATE: Final = "UPDATE products SET sku = ?, name = ?, price = ?, stock = ? WHERE id = ?"
+_LOCK: Final = {"sqlite": "", "postgresql": "LOCK TABLE products IN ROW EXCLUSIVE MODE;\n"}
 _SEQUENCE: Final = "pg_get_serial_sequence('products', 'id')::regclass"
 
 
@@ -92,9 +93,9 @@ def lines(session: Session, after: int | None, limit: int) -> list[Line]:
     return [Line(key, sku, name, raw(price), stock) for key, sku, name, price, stock in rows]
 
 
-def one(session: Session, clauses: str, value: str | int) -> Product | None:
-    """Return the product that the clauses select, or None."""
-    row = session.row(_SELECT[session.dialect] + clauses, value)
+def one(session: Session, clauses: str, value: str | int, *, before: str = "") -> Product | None:
+    """Return the product that the clauses select, or None. `before` is a statement to run before."""
+    row = session.row(before + _SELECT[session.dialect] + clauses, value)
     return None if row is None else Product(row[0], row[1], row[2], Decimal(row[3]), row[4])
 
 
@@ -110,23 +111,30 @@ def insert(session: Session, draft: ProductDraft) -> Product:
 
 
 def select_for_update(session: Session, product_id: int) -> Product | None:
-    """Return the product with an id, locked until the session ends, or None."""
+    """Return the product with an id, locked until the session ends, or None.
+
+    On PostgreSQL, the table is locked first, as every change does. A session that had the product only, and waited for
+    the table behind `insert_at`, would deadlock with another one that waits for the product.
+    """
     for_update = " FOR UPDATE" if session.dialect == "postgresql" else ""
-    return one(session, f"WHERE id = ?{for_update}", product_id)
+    return one(session, f"WHERE id = ?{for_update}", product_id, before=_LOCK[session.dialect])
 
 
 def insert_at(session: Session, product_id: int, draft: ProductDraft) -> Product | None:
     """Insert a product with an id that a client chose. Ids that are generated later are larger.
 
+    It must be the first operation of its session: one that waits for the whole table, and has locked anything, can
+    deadlock.
+
     Returns:
-        The product, or None if another session has used the id meanwhile.
+        The product, or None if the id is used.
     """
     if session.dialect == "postgresql":
         # This lock waits until every concurrent insert has committed. So no session holds an id drawn from the
         # sequence, but not yet inserted, while the sequence is advanced.
         session.change("LOCK TABLE products IN SHARE ROW EXCLUSIVE MODE")
-        if count(session, "WHERE id = ?", product_id):
-            return None
+    if count(session, "WHERE id = ?", product_id):
+        return None
     # On SQLite there is one writer at a time, and AUTOINCREMENT generates larger ids afterwards.
     session.change(_INSERT_AT, product_id, draft.sku, draft.name, draft.price, draft.stock)
     if session.dialect == "postgresql":
