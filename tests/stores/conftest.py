@@ -22,7 +22,7 @@ from tests.stores.server import Server
 from tests.waiting import wait_until
 
 from plughost._api.declarations import Store
-from plughost.stores import OpenStore, Stores, StoresConfig, migrate_stores, prepare_stores
+from plughost.stores import OpenStore, Session, Stores, StoresConfig, migrate_stores, prepare_stores
 
 SERVER = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
 IDENTITY = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}
@@ -90,6 +90,16 @@ def products(declare: Declare) -> Store:
 def plain_products(products: Store) -> Store:
     """Declare the same store without entities."""
     return replace(products, entities=None)
+
+
+@pytest.fixture
+def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store) -> OpenStore[Session]:
+    """An open store in a file, with products on several pages."""
+    store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
+    insert = "INSERT INTO products (sku, price, stock) VALUES (?, ?, ?)"
+    for number in range(40):
+        store.single(Session.change, insert, f"{number:03}{'x' * 200}", Decimal("19.99"), 1)
+    return store
 
 
 @pytest.fixture(scope="session")

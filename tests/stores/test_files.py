@@ -18,7 +18,6 @@ from unittest.mock import Mock
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost._backups import backup, restore
 from plughost.stores import (
     Busy,
     OpenStore,
@@ -29,23 +28,12 @@ from plughost.stores import (
     Unavailable,
     prepare_stores,
     purge,
-    statistics,
 )
-from plughost.stores._errors import Damaged
 from plughost.stores._manager import check
 from plughost.stores._sqlite_files import SQLiteFile
 
 if TYPE_CHECKING:
     from plughost import Store
-
-
-@pytest.fixture
-def serving(opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store) -> OpenStore[Session]:
-    """An open store in a file, with products on several pages."""
-    store: OpenStore[Session] = opening(sqlite_config, plain_products)["catalog"]
-    for number in range(40):
-        store.single(add, f"{number:03}{'x' * 200}")
-    return store
 
 
 @pytest.fixture
@@ -294,11 +282,11 @@ def test_an_inaccessible_folder_is_no_defect(
     serving: OpenStore[Session], file: Path, level: int, wait_for: Callable[..., None]
 ) -> None:
     """Operations and readiness give the reason, and the store recovers with the permission."""
-    if os.geteuid() == 0:
-        pytest.skip("nothing is forbidden to root")
     folder = file.parents[level]
     folder.chmod(0)
     try:
+        if os.access(folder, os.R_OK):
+            pytest.skip("nothing is forbidden to root")
         for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")) * 2:
             with pytest.raises(Unavailable, match="Permission denied"):
                 operation()
@@ -339,54 +327,3 @@ def test_a_folder_that_was_moved_can_be_moved_back(
     wait_for(lambda: check(serving).up)
     serving.single(add, "kept")
     assert len(serving.read(skus)) == 41
-
-
-@pytest.mark.parametrize("cured", ["restored", "begun", "purged"])
-@pytest.mark.parametrize("how", ["deleted", "deleted while served", "emptied"])
-def test_a_file_lost_without_its_log_is_not_created_anew(
-    opening: Callable[..., Stores],
-    sqlite_config: StoresConfig,
-    plain_products: Store,
-    serving: OpenStore[Session],
-    *,
-    wait_for: Callable[..., None],
-    log_lines: list[dict[str, Any]],
-    how: str,
-    cured: str,
-) -> None:
-    """A starting host reports once what to do and changes nothing; SQLite would delete the log of an empty file."""
-    copy = sqlite_config.folder.with_name("copy")
-    backup(serving, copy)
-    left = sqlite_config
-    if how == "deleted while served":
-        Path(serving.database.config.place).unlink()
-        serving.close()
-    else:  # as after kill -9, copied by a separate process, as above
-        left = replace(sqlite_config, folder=sqlite_config.folder.with_name("left over"))
-        subprocess.run(["cp", "-r", sqlite_config.folder, left.folder], check=True)
-        (left.folder / "catalog.sqlite3").unlink()
-    file, log = (left.folder / f"catalog.sqlite3{end}" for end in ("", "-wal"))
-    if how == "emptied":
-        file.touch()
-    kept = log.read_bytes()
-    log_lines.clear()
-    store = opening(left, plain_products)["catalog"]
-    for operation in (lambda: store.read(skus), lambda: store.run(add, "lost")):
-        with pytest.raises(Damaged, match=r"was (deleted|emptied).*catalog\.sqlite3-wal"):
-            operation()
-    assert check(store).data["error"] == "Damaged"
-    assert [line["event"] for line in log_lines] == ["the store is not available"]
-    assert (log.read_bytes(), file.exists()) == (kept, how == "emptied")
-    other = prepare_stores({"plugin": (plain_products,)}, left)["catalog"]
-    assert f"was {how[:7]}" in (statistics(other).trouble or "")
-    with pytest.raises(Damaged):
-        backup(other, left.folder / "none")
-    if cured == "restored":
-        assert restore(other, copy) == 1
-    elif cured == "begun":
-        log.unlink()
-        file.unlink(missing_ok=True)
-    else:
-        purge(other)
-    wait_for(lambda: check(store).up)
-    assert len(store.read(skus)) == (40 if cured == "restored" else 0)

@@ -111,6 +111,10 @@ class SQLiteFile:
     def _log(self) -> Path:
         return real_path(self.path, "-wal")
 
+    @property
+    def _index(self) -> Path:
+        return real_path(self.path, "-shm")
+
     def create(self) -> None:
         """Make the file unless it is there; `Damaged` if it was deleted."""
         if self._status is not None:
@@ -249,20 +253,32 @@ class SQLiteFile:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it was deleted before it was opened here: only then is there a log without its file."""
+        """Whether it was deleted before it was opened here: only then is there a log or its index without it."""
         # Check the log first, since another process makes it last.
-        return self._status is None and self._log.exists() and not self.exists()
+        return self._status is None and bool(self._left_over()) and not self.exists()
+
+    def _left_over(self) -> list[str]:
+        """Return the names of the files beside the database that a process left when it was killed."""
+        return [each.name for each in (self._log, self._index) if each.exists()]
 
     def refuse_lost(self) -> None:
-        """Refuse to start empty in the place of a file that was deleted or emptied, and a folder in its place."""
+        """Refuse to start in the place of a file that was deleted, emptied, or lost its log, and a folder in its place.
+
+        SQLite makes a log before its index, and removes it afterwards.
+        """
         if self.path.is_dir():
             raise Damaged(f"{self.path} is a folder: move it away, and put the store's file or a backup in its place")
         if self.is_lost:
-            what = f"{self.path} was deleted, and not its log, {self._log.name}"
-            raise Damaged(f"{what}: restore a backup, or delete the log, too, to begin empty")
+            left = " and ".join(self._left_over())
+            raise Damaged(f"{self.path} was deleted: restore a backup, or delete {left}, too, to begin empty")
         if self._status is None and self.exists() and not self._stat(self.path).st_size:
-            log = f" and its log, {self._log.name}," if self._log.exists() else ""
-            raise Damaged(f"{self.path} was emptied: restore a backup, or delete it{log} to begin empty")
+            files = " and ".join(["it", *self._left_over()])
+            raise Damaged(f"{self.path} was emptied: restore a backup, or delete {files} to begin empty")
+        if self._status is None and not self._log.exists() and self._index.exists() and not self._log.exists():
+            raise Damaged(
+                f"{self._log} was deleted, with the last commits: put it or a backup back, or delete"
+                f" {self._index.name}, too, to go on without them"
+            )
 
     def exists(self) -> bool:
         folder = self.path.parent
