@@ -11,17 +11,20 @@ from tests.host.plugins import Plugin, Speaker, Watcher, group_of, reason
 from tests.waiting import wait_until
 
 from plughost import Job, Observer
+from plughost._api.bounded import Interrupted
 from plughost._logging import make_logger
+from plughost._runtime.host import Host
 from plughost._runtime.lifecycle import Phase
 from plughost._runtime.view import status_of
 from plughost._settings.models import LogSettings
+from plughost._settings.sources import read_settings
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from plughost import JobRun
+    from plughost import JobRun, PluginContext, RouteGroup
 
 
 @pytest.fixture
@@ -50,6 +53,28 @@ def test_an_object_that_takes_long_to_make_delays_no_other_plugin() -> None:
             assert reason(host, "good").startswith("active")
     finally:
         released.set()
+
+
+def test_a_stop_waits_for_no_further_hook_of_a_start(tmp_path: Path) -> None:
+    """However quick the hooks are: all plugins together may have hundreds."""
+    called = []
+
+    def plugin(name: str) -> Plugin:
+        def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
+            called.append(name)
+            host.lifecycle.request_stop()
+            return []
+
+        return Plugin(register_routes=register_routes)
+
+    installed = [plugin_distribution(name, plugin(name)) for name in ("a", "b", "c")]
+    file = tmp_path / "plughost.toml"
+    file.touch()
+    host = Host(read_settings(file, environment={}), distributions=lambda: installed)
+    with pytest.raises(Interrupted):
+        host.start()
+    assert called[0] == "a"
+    assert "c" not in called
 
 
 def test_an_object_may_be_made_of_another_one() -> None:

@@ -36,7 +36,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         function: What to call.
         seconds: How long it may take.
         name: The thread's name.
-        interrupted: Called at intervals; if it returns True, the wait ends.
+        interrupted: Called at first and at intervals; if it returns True, the wait ends.
 
     Returns:
         What the function returned.
@@ -65,15 +65,15 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
     thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     deadline = monotonic() + seconds
-    while not ended.acquire(timeout=min(max(0.0, deadline - monotonic()), _POLL_SECONDS)):
-        if interrupted():
-            raise Interrupted("the host is stopping")
+    while not interrupted():
+        if ended.acquire(timeout=min(max(0.0, deadline - monotonic()), _POLL_SECONDS)):
+            if errors:
+                raise errors.pop()  # so that its traceback and this frame are no cycle
+            return results[0]
         if monotonic() >= deadline:
             current = _current_traceback(thread, work.__code__)
             raise TookTooLong(f"it did not return within {seconds:g} s").with_traceback(current)
-    if errors:
-        raise errors.pop()  # so that its traceback and this frame are no cycle
-    return results[0]
+    raise Interrupted("the host is stopping")
 
 
 def _current_traceback(thread: threading.Thread, function_code: CodeType) -> TracebackType | None:
