@@ -276,8 +276,8 @@ class SQLiteFile:
             raise Damaged(f"{self.path} was emptied: restore a backup, or delete {files} to begin empty")
         if self._status is None and not self._log.exists() and self._index.exists() and not self._log.exists():
             raise Damaged(
-                f"{self._log} was deleted, with the last commits: put it or a backup back, or delete"
-                f" {self._index.name}, too, to go on without them"
+                f"{self._log} was deleted, with the last commits: if no host serves the store, put it back, restore a"
+                f" backup, or delete {self._index.name}, too, to go on without them"
             )
 
     def exists(self) -> bool:
