@@ -90,7 +90,7 @@ def test_the_first_requests_find_the_checks(tmp_path: Path) -> None:
 
 
 def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -> None:
-    """The store is empty there. A change of the user or the password in a URL is no other place."""
+    """The store is empty there. In a URL, another user, password or `application_name` is no other place."""
     for dialect in ("sqlite", "postgresql"):
         (tmp_path / dialect).mkdir()
         (tmp_path / dialect / "0001_begin.sql").write_text("SELECT 1;")
@@ -107,7 +107,7 @@ def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -
         file = host.host.settings.file
         assert file is not None
         text = file.read_text()
-        for used in (url, url.replace("://postgres@", "://postgres:secret@")):
+        for used in (url, f"{url.replace('://postgres@', '://')}?user=postgres&password=secret&application_name=a"):
             file.write_text(f"{text}\n[stores]\nurl = '{used}'\n")
             assert host.host.reload().changed == ("plugin",)
     (fields,) = [each.fields for each in warnings if "place" in each.fields["event"]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qs, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import PluginRecord
     from plughost._settings.sources import Settings
+
+_PLACE_PARAMETERS: Final = ("service", "host", "hostaddr", "port", "dbname", "options")
+"""The parameters of a PostgreSQL URL that can lead to another database, or to other tables of one."""
 
 
 class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
@@ -161,12 +165,19 @@ def start_problems(generation: Generation) -> list[str]:
 
 
 def moved_stores(running: Generation, following: Generation) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each store that has another place now, and both places. The user of a URL does not count."""
+    """Yield the name of each store that has another place now, and both places."""
     for name, store in following.stores.items():
         if name in running.stores:
             before, place = running.stores[name].database.config.place, store.database.config.place
-            if before.rpartition("@")[2] != place.rpartition("@")[2]:
+            if _database_of(before) != _database_of(place):
                 yield name, before, place
+
+
+def _database_of(place: str) -> tuple[object, ...]:
+    """Return what tells the database of one place from that of another: of a URL, not its user or `sslmode`."""
+    url = urlsplit(place)
+    parameters = parse_qs(url.query)
+    return url.netloc.rpartition("@")[2], url.path, *map(parameters.get, _PLACE_PARAMETERS)
 
 
 def report_swapped(
