@@ -132,7 +132,7 @@ def started(context: PluginContext[Settings]) -> None:
 
 @hookimpl
 def stopping(context: PluginContext[Settings]) -> None:
-    """Stop polling for revoked tokens."""
+    """Stop the threads that `started` began."""
     stop = _poll_stops(context).pop(id(context), None)
     if stop is not None:
         stop.set()
@@ -154,7 +154,7 @@ def _has_stored_users(context: PluginContext[Settings]) -> bool:
 
 
 def _poll_stops(context: PluginContext[Settings]) -> dict[int, Event]:
-    """Return the stop events of the polling threads, by context: during a reload, two of them run."""
+    """Return the stop events of the threads, by context: during a reload, those of two generations run."""
     return context.keep("followers", dict[int, Event])
 
 
