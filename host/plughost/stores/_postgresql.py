@@ -196,7 +196,7 @@ class PostgreSQL(BaseDatabase):
             found = translate(error, self.label)
             if isinstance(found, ConnectionLost):
                 # Before it admits a connection, a server sends a severity but no code that libpq passes on.
-                text = _IS_FULL.sub(r"\g<0>; a store needs at least 2 connections: raise the limit", str(found))
+                text = _IS_FULL.sub(r"\g<0>; to open, a store needs 2 connections: raise the limit", str(found))
                 found = (Refused if _SERVER_MESSAGE.search(text) else Unreached)(text)
             raise found or error from error
 

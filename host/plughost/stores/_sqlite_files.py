@@ -33,12 +33,16 @@ def create(path: Path) -> None:
     if path.exists():
         return
     make_folder(path.parent)
-    # The descriptor is closed before the file gets the name by which others open it.
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.execute("PRAGMA user_version = 0")  # makes a header
+        content = memory.serialize()
     new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with closing(connect(new, 30)) as connection:
-            connection.execute("PRAGMA user_version = 0")
+        with os.fdopen(descriptor, "wb") as file:  # closed before the file gets the name by which others open it
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
         with suppress(FileExistsError):  # another process was quicker
             os.link(new, path)
     finally:

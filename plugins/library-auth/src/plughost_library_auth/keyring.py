@@ -188,7 +188,7 @@ class KeyRing:
         return KeyFile.read(self._path)
 
 
-@lru_cache(maxsize=2)  # to check an RSA key takes 40 ms, and each hook and each health check reads the file
+@lru_cache(maxsize=1)  # to check an RSA key takes 40 ms, and each hook and each health check reads the file
 def _parse(content: bytes) -> tuple[SigningKey, ...]:
     return _KEYS.validate_json(content)
 

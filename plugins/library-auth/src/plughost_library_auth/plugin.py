@@ -112,12 +112,11 @@ def started(context: PluginContext[Settings]) -> None:
     """Create the signing key, poll for revoked tokens, and warn of unsafe or useless settings."""
     stop = _poll_stops(context)[id(context)] = Event()
     Thread(target=_revocations(context).poll, args=(stop,), name="revoked-tokens", daemon=True).start()
-    keys = _keys(context)
     try:
-        keys.prepare()
+        _keys(context).prepare()
     except OSError as error:
         context.logger.error("the signing key can't be kept, so nobody can log in", reason=str(error))
-        Thread(target=_prepare_later, args=(keys, stop), name="signing-key", daemon=True).start()
+        Thread(target=_prepare_later, args=(context, stop), name="signing-key", daemon=True).start()
     if context.dev:
         return
     if not context.settings.require_tls and any(each.scheme == "http" for each in context.host.listeners):
@@ -138,11 +137,12 @@ def stopping(context: PluginContext[Settings]) -> None:
         stop.set()
 
 
-def _prepare_later(keys: KeyRing, stop: Event) -> None:
+def _prepare_later(context: PluginContext[Settings], stop: Event) -> None:
     """Create the signing key once it can be stored: no login would, since a host that is not ready gets none."""
     while not stop.wait(_PREPARE_INTERVAL):
         with suppress(OSError, KeyFileError):
-            keys.prepare()
+            _keys(context).prepare()
+            context.logger.info("the signing key is kept now")
             return
 
 
