@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qs, urlsplit
+from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
     from plughost._plugins.registry import PluginRecord
     from plughost._settings.sources import Settings
-
-_PLACE_PARAMETERS: Final = ("service", "host", "hostaddr", "port", "dbname", "options")
-"""The parameters of a PostgreSQL URL that can lead to another database, or to other tables of one."""
 
 
 class GenerationRefused(Exception):  # noqa: N818 - the host's decision, not its error
@@ -173,11 +170,9 @@ def moved_stores(running: Generation, following: Generation) -> Iterator[tuple[s
                 yield name, before, place
 
 
-def _database_of(place: str) -> tuple[object, ...]:
-    """Return what tells the database of one place from that of another: of a URL, not its user or `sslmode`."""
-    url = urlsplit(place)
-    parameters = parse_qs(url.query)
-    return url.netloc.rpartition("@")[2], url.path, *map(parameters.get, _PLACE_PARAMETERS)
+def _database_of(place: str) -> str:
+    """Return a place without the user and the parameters of a URL, which lead to the same database."""
+    return re.sub("//[^/@]*@", "//", place.partition("?")[0])
 
 
 def report_swapped(
