@@ -127,6 +127,27 @@ def test_stores_share_the_connections_that_there_are(few: Few, declare: Declare)
         each.result()
 
 
+def test_a_busy_store_takes_more_connections_once_there_are(few: Few, wait_for: Callable[..., None]) -> None:
+    """Operations that queue behind a refused one ask again, even if others use the present connections without end."""
+    store, stop = few.open(patience=20), threading.Event()
+
+    def use() -> None:
+        while not stop.is_set():
+            store.read(skus)
+
+    few.rule(f"ALTER ROLE {few.role} CONNECTION LIMIT 2")
+    with ThreadPoolExecutor(6) as threads:
+        busy = [threads.submit(use) for _ in range(6)]
+        try:
+            wait_for(lambda: store.figures["connection_waits"] > 100)
+            few.rule(f"ALTER ROLE {few.role} CONNECTION LIMIT 20")
+            wait_for(lambda: store.figures["connections_open"] > 2)
+        finally:
+            stop.set()
+    for each in busy:
+        each.result()
+
+
 def test_a_server_that_refuses_connections_for_too_long_is_unavailable(
     few: Few, psycopg2: Any, log_lines: list[dict[str, Any]]
 ) -> None:

@@ -254,6 +254,9 @@ class PostgreSQLSessions(Pool):
             self._is_one_too_many = False
             connection.close()
         super().release(connection)
+        if self.slots.queue and time.monotonic() >= self._refused_until:
+            with self.slots.lock:  # who queues behind a refused one would else never ask for a further connection
+                self.slots.grant_next()
 
     def claim(self) -> None:
         # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
