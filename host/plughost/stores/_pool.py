@@ -98,6 +98,11 @@ class FairSemaphore:
             with self.lock:
                 self.in_use += 1
 
+    def admit_another(self) -> None:
+        """Admit one more waiter, if there is room."""
+        with self.lock:
+            self.grant_next()
+
     def grant_next(self) -> None:
         """Admit one more waiter, if there is room; the caller holds the lock."""
         if self.queue and self.in_use < self._limit:
@@ -174,8 +179,7 @@ class Pool(ABC):
             try:
                 if not self._idle:
                     connection = self._connect(deadline)
-                    with self.slots.lock:
-                        self.slots.grant_next()  # others may wait only because the server refused one
+                    self.slots.admit_another()  # others may wait only because the server refused one
                     return connection
                 connection, since = self._idle.pop()
                 if time.monotonic() - since < _ASSUMED_ALIVE or self._is_alive(connection):

@@ -209,7 +209,6 @@ class PostgreSQLSessions(Pool):
     """
 
     def __init__(self, database: PostgreSQL) -> None:
-        """Open nothing yet."""
         config = database.config
         super().__init__(config, database.label)
         self.patience: float = config.patience
@@ -224,8 +223,7 @@ class PostgreSQLSessions(Pool):
         self._watched: dict[int, tuple[Any, float]] = {}
         self._holds_claim = False
         self._watcher_lock = threading.Lock()  # held by the watcher thread while it runs
-        self._refusal, self._refused_until = "", 0.0  # the server's last one
-        self._is_one_too_many = False
+        self._refusal, self._refused_until, self._is_one_too_many = "", 0.0, False  # the server's last one
         self._askers: set[int] = set()  # threads that ask the server for a connection
 
     def session(self, mode: Mode, deadline: float) -> PostgreSQLSession:
@@ -255,8 +253,7 @@ class PostgreSQLSessions(Pool):
             connection.close()
         super().release(connection)
         if self.slots.queue and time.monotonic() >= self._refused_until:
-            with self.slots.lock:  # who queues behind a refused one would else never ask for a further connection
-                self.slots.grant_next()
+            self.slots.admit_another()  # else who queues behind a refused one would never ask for a further connection
 
     def claim(self) -> None:
         # Each connection holds the claim. The pool keeps the last one; if all were ended, the watcher opens another.
