@@ -252,7 +252,7 @@ class PostgreSQLSessions(Pool):
             self._is_one_too_many = False
             connection.close()
         super().release(connection)
-        if self.slots.queue and time.monotonic() >= self._refused_until:
+        if self.slots.queue and not self._askers and time.monotonic() >= self._refused_until:
             self.slots.admit_another()  # else who queues behind a refused one would never ask for a further connection
 
     def claim(self) -> None:
