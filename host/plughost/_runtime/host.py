@@ -69,7 +69,9 @@ class Host(HostState):
         host.lifecycle.stop_requests = self.lifecycle.stop_requests
         with self._change_lock:  # a reload would take what is imported here for what is installed then
             environment = host.environment()
-            host.generation = build(host, environment, host._register(environment, settings), settings)
+            registry = host._registry(environment, settings)
+            host.attempted = imported_snapshots(registry, environment)
+            host.generation = build(host, environment, registry, settings)
             host.generation.close()
             self.imported = host.attempted | self.imported
         return host
@@ -85,7 +87,8 @@ class Host(HostState):
         """
         with self._change_lock:
             environment = environment or self.environment()
-            registry = self._register(environment, self.settings)
+            registry = self._registry(environment, self.settings)
+            self.attempted = imported_snapshots(registry, environment)
             generation = self._build(environment, registry, self.settings)
             self._swap(generation)
             self.imported = self.attempted
@@ -162,7 +165,8 @@ class Host(HostState):
         except SettingsError as error:
             return report_unchanged(running, error.problems, started)
         environment = self._discovery.discover(settings.host.allowed)
-        registry = self._register(environment, settings)
+        registry = self._registry(environment, settings)
+        self.attempted = imported_snapshots(registry, environment)
         damaged = damaged_plugins(environment, running, {*settings.host.disabled, *accept})
         if damaged:
             return report_unchanged(running, damaged, started)
@@ -188,12 +192,6 @@ class Host(HostState):
         skipped = {*settings.host.disabled, *self.without}
         timeout = settings.host.hook_timeout
         return Registry(environment.plugins, skipped, timeout=timeout, interrupted=self.lifecycle.is_stopping)
-
-    def _register(self, environment: Environment, settings: Settings) -> Registry:
-        """Return the registry, and note the code that will be imported, to find later what has changed."""
-        registry = self._registry(environment, settings)
-        self.attempted = imported_snapshots(registry, environment)
-        return registry
 
     def _build(
         self, environment: Environment, registry: Registry, settings: Settings, accept: Collection[str] = ()
