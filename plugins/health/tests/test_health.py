@@ -157,7 +157,7 @@ def test_probes_that_wait_for_a_check_hold_up_no_liveness_probe() -> None:
         return Health(up=True)
 
     with _host(Watched(hang), timeout=60) as host, host.client(timeout=60) as client, ExitStack() as waiting:
-        for _ in range(10):
+        for _ in range(60):
             probe = waiting.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
             probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert [client.get("/q/health/live").status_code for _ in range(3)] == [200] * 3

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from plughost import Check, HostView
     from plughost_health.settings import Settings
 
+_NOT_YET: Final = Health(up=False, data={"error": "it has not returned yet"})
 _TIMED_OUT: Final = Health(up=False, data={"error": "it has not returned in time"})
+_MAX_WAITING: Final = 8  # probes that wait for slow checks: more of them would hold up the liveness probe
+_MOMENT_SECONDS: Final = 0.02  # that any probe waits
 
 
 class CachedCheck:
@@ -28,7 +31,7 @@ class CachedCheck:
         self._cache_seconds = cache_seconds
         self._changed = threading.Condition()
         self._running = self._hung = False
-        self._found = _TIMED_OUT
+        self._found = _NOT_YET
         self._until = 0.0
 
     def begin(self) -> None:
@@ -39,17 +42,19 @@ class CachedCheck:
             threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
             self._running = True  # only now: a system without a free thread has one again later
 
-    def result(self, deadline: float) -> Health:
+    def result(self, deadline: float, *, is_patient: bool) -> Health:
         """Return the check's result.
 
         Args:
             deadline: When to stop waiting, by the monotonic clock.
+            is_patient: Whether a check that still runs then counts as down; otherwise its last result is returned.
         """
         if self._running and not self._hung:
             about_to_wait(long=True)  # or waiting probes would hold up the liveness probe
         with self._changed:
             timeout = 0.0 if self._hung else max(0.0, deadline - monotonic())
-            self._hung = not self._changed.wait_for(lambda: not self._running, timeout)
+            has_ended = self._changed.wait_for(lambda: not self._running, timeout)
+            self._hung = self._hung or (is_patient and not has_ended)
             return _TIMED_OUT if self._hung else self._found
 
     def _run(self) -> None:
@@ -75,10 +80,13 @@ class CheckRunner:
         self._host = host
         self._settings = settings
         self._lock = threading.Lock()
+        self._patient = threading.Semaphore(_MAX_WAITING)
         self._cached: dict[str, CachedCheck] = {}
 
     def run(self, kind: str | None) -> dict[str, Health]:
         """Run the checks of a kind concurrently.
+
+        At most eight callers wait for slow checks. Others get their last results, and down for a check that has none.
 
         Args:
             kind: `live`, `ready` or `started`; None for all.
@@ -89,8 +97,13 @@ class CheckRunner:
         chosen = [each for each in self._current() if kind is None or kind in each.check.kinds]
         for each in chosen:
             each.begin()
-        deadline = monotonic() + self._settings.timeout
-        return {each.check.name: each.result(deadline) for each in chosen}
+        is_patient = self._patient.acquire(blocking=False)
+        try:
+            deadline = monotonic() + (self._settings.timeout if is_patient else _MOMENT_SECONDS)
+            return {each.check.name: each.result(deadline, is_patient=is_patient) for each in chosen}
+        finally:
+            if is_patient:
+                self._patient.release()
 
     def _current(self) -> list[CachedCheck]:
         """Return the checks that are declared now, sorted by name; unchanged ones keep their cache."""
