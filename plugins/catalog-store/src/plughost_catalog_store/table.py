@@ -55,17 +55,18 @@ class ProductJSON(BaseModel):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A product for a list: like `Product`, but the price is a JSON number formatted by the database."""
+    """A product for a list: like `Product`, but with the price as the database returns it, ready for JSON."""
 
     id: int
     sku: str
     name: str
-    price: msgspec.Raw
+    price: float | msgspec.Raw
     stock: int
 
 
-# SQLite stores prices as binary floating point, exact to 15 digits; a price has no more.
-_PRICE: Final = {"sqlite": "printf('%.15g', price)", "postgresql": "trim_scale(price)::text"}
+# SQLite stores whole prices as integers and others as binary floating point. That is exact to 15 digits, and a price
+# has no more.
+_PRICE: Final = {"sqlite": "price", "postgresql": "trim_scale(price)::text"}
 _SELECT: Final = {dialect: f"SELECT id, sku, name, {price}, stock FROM products " for dialect, price in _PRICE.items()}  # noqa: S608 - all ours  # nosec B608
 _INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
 _INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
@@ -83,12 +84,14 @@ def select(session: Session, clauses: str = "", *values: str | int) -> list[Prod
         *values: The values; prices as strings.
     """
     rows = session.rows(_SELECT[session.dialect] + clauses, *values)
-    return [Product(key, sku, name, Decimal(price), stock) for key, sku, name, price, stock in rows]
+    return [Product(key, sku, name, Decimal(str(price)), stock) for key, sku, name, price, stock in rows]
 
 
 def lines(session: Session, after: int | None, limit: int) -> list[Line]:
     """Select the products after an id, for a list."""
     rows = session.rows(_SELECT[session.dialect] + "WHERE id > ? ORDER BY id LIMIT ?", after or 0, limit)
+    if session.dialect == "sqlite":
+        return [Line(key, sku, name, price, stock) for key, sku, name, price, stock in rows]
     raw = msgspec.Raw
     return [Line(key, sku, name, raw(price), stock) for key, sku, name, price, stock in rows]
 
@@ -96,7 +99,7 @@ def lines(session: Session, after: int | None, limit: int) -> list[Line]:
 def one(session: Session, clauses: str, value: str | int, *, before: str = "") -> Product | None:
     """Return the product that the clauses select, or None. `before` is a statement to run before."""
     row = session.row(before + _SELECT[session.dialect] + clauses, value)
-    return None if row is None else Product(row[0], row[1], row[2], Decimal(row[3]), row[4])
+    return None if row is None else Product(row[0], row[1], row[2], Decimal(str(row[3])), row[4])
 
 
 def count(session: Session, clauses: str = "", *values: str | int) -> int:

@@ -52,11 +52,11 @@ def to_dto(product: Product) -> ProductDTO:
 
 
 class ProductLine(msgspec.Struct):
-    """A product in the list: like `ProductDTO`, but the price is a JSON number formatted by the database."""
+    """A product in the list: like `ProductDTO`, but with the price as the database returns it, ready for JSON."""
 
     sku: str
     name: str
-    price: msgspec.Raw
+    price: float | msgspec.Raw
     stock: int
 
 
