@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import httpx
 import pytest
 from tests.engines.dispatching import PlainApplication, open_with_own_dispatcher
 from tests.lanes import LANES, Lane
@@ -49,6 +50,17 @@ def test_an_unavailable_address_is_named(http1_lane: Lane, address: str) -> None
     """The message names the address."""
     with pytest.raises(ListenError, match=address):
         open_socket(listener(http1_lane, address=address))
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this system has no IPv6")
+@pytest.mark.parametrize("lane", LANES[:2], ids=str)
+def test_all_addresses_of_a_machine_include_those_of_ipv4(environ_app: WSGIApplication, lane: Lane) -> None:
+    """On `::`, clients are served over IPv6 and IPv4, and each is known by its own address."""
+    engine = open_with_own_dispatcher(environ_app, listener(lane, address="::"))
+    with contextlib.closing(httpx.Client()) as client:
+        seen = [client.get(f"http://{host}:{engine.port}").json()["REMOTE_ADDR"] for host in ("127.0.0.1", "[::1]")]
+    assert engine.drain(20)
+    assert seen == ["127.0.0.1", "::1"]
 
 
 def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, tmp_path: Path) -> None:

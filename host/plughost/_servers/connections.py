@@ -59,7 +59,8 @@ _ADVICE: Final = {
 def open_socket(listener: Listener) -> socket.socket:
     """Return a listening TCP socket for a listener.
 
-    The socket never shares its port (no SO_REUSEPORT), so that two hosts cannot answer on one port unnoticed.
+    The socket never shares its port (no SO_REUSEPORT), so that two hosts cannot answer on one port unnoticed. On `::`,
+    all addresses of the machine, it serves IPv4, too, where the system can.
 
     Raises:
         ListenError: The address cannot be had.
@@ -68,7 +69,8 @@ def open_socket(listener: Listener) -> socket.socket:
         family, *_, address = socket.getaddrinfo(
             listener.address, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        opened = socket.create_server(address, family=family, backlog=BACKLOG)
+        is_dual = address[0] == "::" and socket.has_dualstack_ipv6()
+        opened = socket.create_server(address, family=family, backlog=BACKLOG, dualstack_ipv6=is_dual)
     except OSError as error:
         number = error.errno or 0
         reason, advice = os.strerror(number), _ADVICE.get(number, "check the address and the port of the site")
@@ -81,6 +83,11 @@ def open_socket(listener: Listener) -> socket.socket:
         ) from error
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # its connections inherit that
     return opened
+
+
+def peer_address(address: str) -> str:
+    """Return the address of a client, as IPv4 if a socket of both families shows it IPv4-mapped."""
+    return address.rpartition(":")[2] if address.startswith("::ffff:") and "." in address else address
 
 
 def connect_once(listening: socket.socket) -> None:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
+from plughost._servers.connections import peer_address
 from plughost._servers.granian_response import ListenerState, RequestJob
 from plughost._servers.responses import (
     LINGER_BYTES,
@@ -126,7 +127,7 @@ class ListenerRequests(ListenerState):
             "QUERY_STRING": query,
             "SERVER_PROTOCOL": _PROTOCOLS[version],
             "wsgi.url_scheme": scope["scheme"],
-            "REMOTE_ADDR": address,
+            "REMOTE_ADDR": peer_address(address),
             "REMOTE_PORT": port,
         }
         keys = self._keys

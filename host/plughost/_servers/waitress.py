@@ -25,7 +25,7 @@ from waitress.adjustments import Adjustments
 from waitress.server import TcpWSGIServer
 
 from plughost._servers.base import MEMORY_LIMIT, OverloadLog, excess_bodies
-from plughost._servers.connections import BACKLOG, OUT_OF_FILES
+from plughost._servers.connections import BACKLOG, OUT_OF_FILES, peer_address
 from plughost._servers.waitress_channel import SEND_AHEAD_BYTES, Channel, ChannelJob
 from plughost._servers.waitress_messages import TASK, ResumableBody
 
@@ -148,6 +148,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             super().handle_accept()
             if len(self.active_channels) == before or len(self._map) > self.adj.connection_limit:
                 return
+
+    def fix_addr(self, addr: tuple[Any, ...]) -> tuple[Any, ...]:
+        return peer_address(addr[0]), *addr[1:]
 
     def accept(self) -> Any:
         """Accept a connection; without a descriptor for it, close idle ones as at the limit, and pause meanwhile.

@@ -288,7 +288,9 @@ class LogSettings(Table):
 class HostSettings(Table):
     """The host's own settings: all of `plughost.toml` except the tables of plugins."""
 
-    address: Address = Field("127.0.0.1", description="Address that every listener binds")
+    address: Address = Field(
+        "127.0.0.1", description="Address that every listener binds: 0.0.0.0 all of IPv4, :: all of IPv4 and IPv6"
+    )
     data_dir: Path = Field(Path("plughost-data"), description="Folder of all that is kept; relative to the settings")
     disabled: tuple[str, ...] = Field((), description="Plugins to skip before their code is imported")
     required: tuple[str, ...] = Field((), description="Plugins without which the host refuses to start")
