@@ -143,6 +143,30 @@ def test_damage_found_while_a_store_is_reopened_counts(reopened: Reopened) -> No
     assert "no table parts" in check(reopened.store).data["reason"]
 
 
+def test_an_operation_that_failed_before_its_store_was_reopened_is_refused(reopened: Reopened) -> None:
+    """What it missed is there again, so that its own error would blame the plugin."""
+    begun, is_reopened = threading.Event(), threading.Event()
+
+    def fail(db: Any) -> None:
+        begun.set()
+        assert is_reopened.wait(SOON)
+        reopened.alter("DROP TABLE parts")
+        try:
+            use_parts(db)
+        finally:
+            reopened.alter(PARTS)
+
+    with ThreadPoolExecutor(1) as thread:
+        early = thread.submit(reopened.store.read, fail)
+        assert begun.wait(SOON)
+        reopened.damage_and_repair()
+        reopened.go_on.set()
+        assert reopened.store.read(count) == 0
+        is_reopened.set()
+        with pytest.raises(Unavailable, match="opened anew"):
+            early.result(SOON)
+
+
 def test_a_store_that_is_closed_while_it_is_reopened_stays_closed(reopened: Reopened) -> None:
     """Closing does not wait for the database, and nothing of the store remains open."""
     reopened.damage_and_repair()

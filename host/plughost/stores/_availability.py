@@ -139,14 +139,14 @@ class Availability:
         handle.commit()
         return handle
 
-    def classify(self, error: Exception, mode: Mode) -> StoreError:
-        """Return the store error that an operation failed with, and record it; raise any other error."""
+    def classify(self, error: Exception, mode: Mode, used: StoreHandle | None) -> StoreError:
+        """Return the store error that an operation with a handle failed with, and record it; raise any other error."""
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
         if type(found) in {StoreError, Forbidden}:
             # A closed store was replaced by one of newer code, which may have migrated it.
-            found = Unavailable(str(found)) if self._gate.is_closed else self._explain(found)
+            found = Unavailable(str(found)) if self._gate.is_closed else self._explain(found, used)
         elif type(found) is Unavailable and self.loss is None and not self._gate.is_closed:
             found = self._record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
@@ -247,7 +247,7 @@ class Availability:
         finally:
             session.undo()
 
-    def _explain(self, error: StoreError) -> StoreError:
+    def _explain(self, error: StoreError, used: StoreHandle | None) -> StoreError:
         """Return why an operation failed that seems to be defective: newer code, damage, a loss, or its own error."""
         handle = self.handle
         try:
@@ -260,9 +260,11 @@ class Availability:
         except Exception as found:  # noqa: BLE001 - else the operation's own error tells more
             if isinstance(found, Damaged):
                 return found
-        # Another thread may have found the damage, and closed the store.
+        # Another thread may have found the damage, and closed the store. It may be mended already.
         loss = self.loss
-        return Damaged(str(loss.problem)) if loss is not None and isinstance(loss.problem, Damaged) else error
+        if loss is not None and isinstance(loss.problem, Damaged):
+            return Damaged(str(loss.problem))
+        return error if self.handle is used else Unavailable(f"The {self._label} was opened anew meanwhile: {error}")
 
     def _schema_number(self, db: AdminSession) -> int:
         """Return the number of the present schema; `Damaged` if a privilege was revoked."""

@@ -312,8 +312,8 @@ class OpenStore(Generic[E]):
         back_off = _FIRST_BACK_OFF
         while True:
             session: Session | None = None
+            handle = availability.handle
             try:
-                handle = availability.handle
                 if handle is None or availability.loss is not None:
                     handle = availability.ensure_open(deadline)
                 session = handle.sessions.session(mode, deadline)
@@ -322,7 +322,7 @@ class OpenStore(Generic[E]):
                 if session is None and isinstance(error, StoreError):
                     found: StoreError = error  # of `ensure_open`, which has recorded why
                 else:
-                    found = availability.classify(error, mode)
+                    found = availability.classify(error, mode, handle)
                 if not self._should_retry(found, mode, deadline, session):
                     availability.log_refusal(found)
                     raise found from None if found is error else error
@@ -352,7 +352,7 @@ class OpenStore(Generic[E]):
                 handle.sessions.probe(writes=True)
                 self._availability.record_success(Mode.PROBE)
             except Exception as error:  # noqa: BLE001 - as above
-                found = self._availability.classify(error, Mode.PROBE)
+                found = self._availability.classify(error, Mode.PROBE, handle)
                 self._availability.log_refusal(found)
                 raise found from None if found is error else error
         finally:
