@@ -158,7 +158,7 @@ def test_certificate_of_version_1_is_refused(files: Files) -> None:
     config.write_text("[req]\ndistinguished_name = names\n[names]\n")  # no extensions
     shown = subprocess.run(["openssl", "req", "-help"], capture_output=True, text=True, check=True)
     version = ["-x509v1"] if "-x509v1" in shown.stdout + shown.stderr else []  # a newer one must be told
-    what = ["-x509", *version, "-config", config, "-subj", "/CN=x", "-nodes", "-newkey", "rsa:2048"]
+    what = ["-x509", *version, "-config", str(config), "-subj", "/CN=x", "-nodes", "-newkey", "rsa:2048"]
     subprocess.run(["openssl", "req", *what, "-keyout", files.key, "-out", files.certificate], check=True)
     with pytest.raises(CertificateError, match="version 1"):
         files.load()
