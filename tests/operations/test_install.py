@@ -144,7 +144,13 @@ def test_a_folder_of_a_private_repository_or_archive_is_installed(sandbox: Sandb
     write_project(project, speaker_wheel(sandbox.folder, "greeter", "1.0", "hello"))
     make_archive(str(repository), "zip", sandbox.folder, "repository/plugins")
     author = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
-    for each in (["init", "-qb", "main"], ["add", "."], [*author, "commit", "-qm", "a"], ["update-server-info"]):
+    for each in (
+        ["init", "-qb", "main"],
+        ["add", "."],
+        [*author, "commit", "-qm", "a"],
+        ["repack", "-adq"],
+        ["update-server-info"],
+    ):
         subprocess.run(["git", *each], cwd=repository, check=True, timeout=PATIENCE)
     handler = partial(AskingForPassword, directory=str(sandbox.folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
