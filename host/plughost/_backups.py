@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _RECORDS: Final = "backups.json"
 _SIGNATURES: Final = {"SQLite": b"SQLite format 3\0", "PostgreSQL": b"PGDMP"}
 _MIGRATION_COLUMNS: Final = 5
+# pg_restore sets it from 17 on, whatever the server is; older servers don't know it.
+_TIMEOUT: Final = "SET transaction_timeout = 0;"
+_TIMEOUT_IF_KNOWN: Final = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';"
 _PLACE: Final = """
 SELECT coalesce(
     (SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -227,7 +230,8 @@ def load(store: OpenStore[Any], file: Path) -> int:
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
     arguments = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
-    script += _run("pg_restore", arguments, script=selection)
+    settings, encoding, rest = _run("pg_restore", arguments, script=selection).partition("SET client_encoding")
+    script += settings.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN) + encoding + rest  # rows, which may say the same, follow
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all
     # values are quoted.
     script += f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted

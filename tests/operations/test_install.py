@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sysconfig
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -143,7 +144,13 @@ def test_a_folder_of_a_private_repository_or_archive_is_installed(sandbox: Sandb
     write_project(project, speaker_wheel(sandbox.folder, "greeter", "1.0", "hello"))
     make_archive(str(repository), "zip", sandbox.folder, "repository/plugins")
     author = ["-c", "user.name=me", "-c", "user.email=me@localhost"]
-    for each in (["init", "-qb", "main"], ["add", "."], [*author, "commit", "-qm", "a"], ["update-server-info"]):
+    for each in (
+        ["init", "-qb", "main"],
+        ["add", "."],
+        [*author, "commit", "-qm", "a"],
+        ["repack", "-adq"],
+        ["update-server-info"],
+    ):
         subprocess.run(["git", *each], cwd=repository, check=True, timeout=PATIENCE)
     handler = partial(AskingForPassword, directory=str(sandbox.folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -288,9 +295,10 @@ def test_a_change_of_the_hosts_requirements_needs_a_restart(sandbox: Sandbox) ->
 
 @pytest.mark.thorough
 def test_an_environment_without_pip_can_be_installed_into(tmp_path: Path, supplies: Supplies) -> None:
-    """The pip that comes with Python is used."""
+    """The pip that comes with Python is used, also where a Linux distribution has it."""
     ensurepip = pytest.importorskip("ensurepip")
-    if not list(Path(ensurepip.__file__).parent.glob("_bundled/pip-*.whl")):
+    places = [Path(ensurepip.__file__).parent / "_bundled", Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or ".")]
+    if not any(list(place.glob("pip-*.whl")) for place in places):
         pytest.skip("this Python comes without a pip")
     sandbox = Sandbox(tmp_path, supplies, pip=False)
     speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")

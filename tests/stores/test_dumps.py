@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import stat
 from collections.abc import Callable
@@ -114,6 +115,28 @@ def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     assert restore(prepared(config, newer), file) == 1
     catalog = opening(config, newer)["catalog"]
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
+
+
+def test_a_backup_is_restored_to_a_server_that_is_older_than_the_tools(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pg_restore of PostgreSQL 17 and newer sets a parameter that older servers don't know; rows stay as they are."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    notes = declare("CREATE TABLE notes (content TEXT);", name="notes", tables=("notes",))
+    setting = "SET transaction_timeout = 0;"
+    stores = opening(config, notes)
+    stores["notes"].run(lambda db: db.session.rows("INSERT INTO notes VALUES (?) RETURNING 1", setting))
+    backup(stores["notes"], tmp_path / "copy")
+    stores.close()
+    newer = tmp_path / "bin" / "pg_restore"
+    newer.parent.mkdir()
+    edit = f"1,/^SET client_encoding/{{ /^{setting}/d\ns/^SET client_encoding/{setting}\\\n&/\n}}"
+    newer.write_text(f"#!/bin/sh\n{shutil.which('pg_restore')} \"$@\" | sed '{edit}'\n")
+    newer.chmod(0o700)
+    monkeypatch.setenv("PATH", str(newer.parent), prepend=os.pathsep)
+    assert restore(prepared(config, notes), tmp_path / "copy") == 1
+    rows = opening(config, notes)["notes"].read(lambda db: db.session.rows("SELECT content FROM notes"))
+    assert rows == [(setting,)]
 
 
 def test_a_backup_of_another_schema_is_refused(

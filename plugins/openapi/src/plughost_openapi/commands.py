@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -49,4 +50,7 @@ def openapi_command(
     except BrokenPipeError:  # its reader has read enough
         raise
     except OSError as error:
+        if file.name != "<stdout>":
+            with suppress(OSError):  # of Python's buffer, which is larger from 3.14 on, a part may still be unwritten
+                file.close()
         raise click.ClickException(f"{file.name} can't be written: {error.strerror}") from error

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
@@ -64,7 +65,10 @@ def pip_command() -> list[str]:
         return [*isolated, "-m", "pip"]
     bundled = importlib.util.find_spec("ensurepip")
     folders = (bundled.submodule_search_locations if bundled is not None else None) or []
-    wheels = sorted(wheel for folder in folders for wheel in Path(folder, "_bundled").glob("pip-*.whl"))
+    places = [Path(folder, "_bundled") for folder in folders]
+    if shared := sysconfig.get_config_var("WHEEL_PKG_DIR"):  # where Debian and Fedora have it
+        places.append(Path(shared))
+    wheels = sorted(wheel for place in places for wheel in place.glob("pip-*.whl"))
     if wheels:
         return [*isolated, str(wheels[-1] / "pip")]
     fix = f"uv pip install --python {sys.executable} pip" if shutil.which("uv") else "python -m ensurepip"
