@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+import pytest
 from tests.waiting import wait_until
 
 from plughost import NotRunning
 from plughost._runtime.control import send_command
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Line
     from tests.cli.test_serve import Serve
+
+FULL: Final = Path("/dev/full")
 
 
 def test_without_standard_streams_it_serves(line: Line) -> None:
@@ -27,6 +30,21 @@ def test_without_standard_streams_it_serves(line: Line) -> None:
     wait_until(lambda: _phase(line.folder / "plughost-data") == "serving" or process.poll() is not None)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("buffered", ["", "1"], ids=["unbuffered", "buffered"])
+@pytest.mark.parametrize("command", ["serve --help", "plugins", "settings", "plugins --json"])
+def test_output_that_has_no_room_is_told_in_one_line(line: Line, command: str, buffered: str) -> None:
+    """On a full disk, a command says that it can't write its output, and fails."""
+    environment = os.environ | {"PYTHONPATH": str(line.packages), "PYTHONUNBUFFERED": "" if buffered else "1"}
+    with FULL.open("wb") as full:
+        process = line.start(*command.split(), stdout=full, env=environment)
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.splitlines()) == (
+        1,
+        ["Error: The command can't write its output, or a file: No space left on device."],
+    )
 
 
 def test_a_line_that_does_not_fit_spoils_no_other(line: Line, serving: Serve) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -11,11 +12,12 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
 _EXIT_CODE: Final = 1
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _STDERR: Final = 2
 _ROOM_SECONDS: Final = 1.0
 INTERRUPT: Final = signal.SIGURG
@@ -49,14 +51,20 @@ def _start_timer(seconds: float, report: Callable[[str], None]) -> None:
         finally:
             os._exit(_EXIT_CODE)
 
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except OSError:  # nobody reads it, and for that, Python's last flush would exit with code 120
-            _silence(stream.fileno())
+    _flush_or_silence(sys.stdout)
+    _flush_or_silence(sys.stderr)
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
+
+
+def fail_without_room(error: OSError) -> None:
+    """End a command whose output, or a file that it writes, finds no room; return if the error has another cause."""
+    if error.errno in _NO_ROOM:
+        _flush_or_silence(sys.stdout)
+        place = error.filename or "its output, or a file"
+        click.echo(f"Error: The command can't write {place}: {error.strerror}.", err=True)
+        raise SystemExit(_EXIT_CODE) from error
 
 
 def drop_unread() -> None:
@@ -77,6 +85,13 @@ def _drop_unread() -> None:
     for thread in sys._current_frames():  # noqa: SLF001 - documented; it has threads that Python did not start, too
         with suppress(ProcessLookupError):  # it has just ended
             signal.pthread_kill(thread, INTERRUPT)
+
+
+def _flush_or_silence(stream: TextIO) -> None:
+    try:
+        stream.flush()
+    except OSError:  # nobody reads it, or it has no room, and for that, Python's last flush would exit with code 120
+        _silence(stream.fileno())
 
 
 def _silence(descriptor: int) -> None:

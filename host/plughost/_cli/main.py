@@ -39,7 +39,13 @@ class Commands(click.Group):
     def __call__(self, *args: Any, **extra: Any) -> Any:
         """Run a command as this process. What happens at its end, see `limit_exit`, is click's object."""
         with ExitStack() as at_exit:
-            return super().__call__(*args, obj=at_exit, **extra)
+            try:
+                return super().__call__(*args, obj=at_exit, **extra)
+            except OSError as error:
+                from plughost._cli.ending import fail_without_room  # noqa: PLC0415 - see below
+
+                fail_without_room(error)
+                raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the host's commands, the available aliases, and the names of the other plugins that have commands."""
