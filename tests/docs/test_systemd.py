@@ -32,7 +32,7 @@ def test_each_unit_file_is_shown_once() -> None:
 
 
 def test_refused_starts_neither_end_nor_hurry() -> None:
-    """systemd tries again as often as necessary, with a pause; but a wrong settings file stays wrong."""
+    """They are repeated as often as necessary, with a pause; but a wrong settings file stays wrong."""
     lines = units()["plughost.service"][0].splitlines()
     assert {"StartLimitIntervalSec=0", "RestartSec=5", f"RestartPreventExitStatus={UsageError.exit_code}"} <= {*lines}
 

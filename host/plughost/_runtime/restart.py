@@ -31,8 +31,11 @@ PATIENCE: Final = 600.0
 
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
-_PARENT: Final = ("/bin/sh", "-c", 'trap : TERM; "$@"; exit $?', "plughost-restart")
-"""A command that starts another one and ends with it. It doesn't end earlier, not even by SIGTERM."""
+_PARENT: Final = ("/bin/sh", "-c", 'trap : TERM; "$@" 2>&0 </dev/null; exit $?', "plughost-restart")
+"""A command that starts another one and ends with it. It doesn't end earlier, not even by SIGTERM.
+
+Its standard input is the log, for the other one alone: a shell itself would write there how that one ended.
+"""
 
 _STOPPING: Final = {"ok": False, "stopping": True, "reason": "the host is stopping"}
 
@@ -155,7 +158,8 @@ class _Successor:
             pass_fds=[number for _, number in descriptors],
             env={**os.environ, HANDED_OVER: json.dumps(descriptors)},
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=2 if self._has_parent else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self._has_parent else None,
             process_group=0 if self._has_parent else None,
         )
 
