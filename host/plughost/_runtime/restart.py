@@ -31,7 +31,7 @@ PATIENCE: Final = 600.0
 
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
-_PARENT: Final = ("/bin/sh", "-c", 'trap : TERM; "$@" 2>&0 </dev/null; exit $?', "plughost-restart")
+_PARENT: Final = ("/bin/sh", "-c", 'trap : TERM; (exec "$@" 2>&0 </dev/null); exit $?', "plughost-restart")
 """A command that starts another one and ends with it. It doesn't end earlier, not even by SIGTERM.
 
 Its standard input is the log, for the other one alone: a shell itself would write there how that one ended.
