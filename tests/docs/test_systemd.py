@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click import UsageError
 
 PAGES = Path(__file__).parents[2] / "docs" / "operators"
 BLOCK = re.compile(r"^```ini\n# (/etc/systemd/system/\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -28,6 +29,12 @@ def test_each_unit_file_is_shown_once() -> None:
     assert all(len(each) == 1 for each in units().values())
     shown = sum(page.read_text(encoding="utf-8").count("ExecStart=") for page in PAGES.glob("*.md"))
     assert shown == 1
+
+
+def test_refused_starts_neither_end_nor_hurry() -> None:
+    """They are repeated as often as necessary, with a pause; but a wrong settings file stays wrong."""
+    lines = units()["plughost.service"][0].splitlines()
+    assert {"StartLimitIntervalSec=0", "RestartSec=5", f"RestartPreventExitStatus={UsageError.exit_code}"} <= {*lines}
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -264,8 +264,10 @@ def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
         assert host.process.wait(PATIENCE) == 0
 
 
-def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox) -> None:
+@pytest.mark.parametrize("manager", ["", "@plughost-test-nobody"])
+def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox, manager: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that can't end, as in a migration that hangs, would keep the ports and the data folder."""
+    monkeypatch.setenv("NOTIFY_SOCKET", manager)
     stuck = build_wheel(sandbox.wheels, "plughost-c", "1.0", {"c.py": _STUCK}, plugins={"stuck": "c"})
     (sandbox.folder / "migrations" / "sqlite").mkdir(parents=True)
     (sandbox.folder / "migrations" / "0001_wait.py").write_text(_MIGRATION)
@@ -376,12 +378,17 @@ def test_a_socket_of_systemd_is_served(
             assert unused in capfd.readouterr().err
             url = f"http://127.0.0.1:{port}/greeter"
             assert httpx.get(url, trust_env=False).json()["count"] == 1
-            pid = sandbox.json("restart")["pid"]
-            assert manager.recv(100) == f"MAINPID={pid}".encode()
+            with ThreadPoolExecutor() as pool:
+                restart = pool.submit(sandbox.json, "restart")
+                pid = manager.recv(100).decode().removeprefix("MAINPID=")
+                parent = Path(f"/proc/{pid}/stat").read_text().split()[3]
+                assert restart.result(PATIENCE)["pid"] == int(pid)
             assert process.wait(PATIENCE) == 0
             assert httpx.get(url, trust_env=False).json()["count"] == 1
-            subprocess.run(["kill", str(pid)], check=True)
+            subprocess.run(["kill", pid], check=True)
             assert manager.recv(100) == b"STOPPING=1"
+            # A stop kills a main process at once if it is not a child of systemd, as those without a parent are.
+            assert parent != str(process.pid)
         finally:
             assert process.stdout is not None
             process.stdout.read()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -30,6 +31,12 @@ PATIENCE: Final = 600.0
 
 _CHANNEL: Final = "plughost.predecessor"
 _LOCK: Final = "plughost.lock"
+_PARENT: Final = ("/bin/sh", "-c", 'trap : TERM; (exec "$@" 2>&0 </dev/null); exit $?', "plughost-restart")
+"""A command that starts another one and ends with it. It doesn't end earlier, not even by SIGTERM.
+
+Its standard input is the log, for the other one alone: a shell itself would write there how that one ended.
+"""
+
 _STOPPING: Final = {"ok": False, "stopping": True, "reason": "the host is stopping"}
 
 
@@ -56,7 +63,7 @@ class Restart:
         self._stop = stop
         self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
-        self._successor: subprocess.Popen[bytes] | None = None
+        self._successor: _Successor | None = None
         self._is_cancelled = False
         self.done = False
 
@@ -81,6 +88,8 @@ class Restart:
                 result = dict(_STOPPING)
             if result["ok"]:
                 self.done = True
+                if self._successor is not None:
+                    self._successor.leave()
                 notify(f"MAINPID={result['pid']}")
                 if self._served() != served:  # the successor may have loaded what was there before
                     with suppress(NotRunning, CommandError):
@@ -101,8 +110,7 @@ class Restart:
     def end(self) -> None:
         """Kill a successor that `cancel` has not ended by now: it would keep the sockets and the data folder's lock."""
         if self._lock.locked() and self._successor is not None and not self.done:
-            self._successor.kill()
-            self._successor.wait()
+            self._successor.wait(0)
 
     def _start_successor(self) -> dict[str, Any]:
         own_end, successor_end = socket.socketpair()
@@ -114,7 +122,7 @@ class Restart:
                     *self._sockets.inheritable(),
                 ]
                 try:
-                    self._successor = _spawn(descriptors, self._folder)
+                    self._successor = _Successor(descriptors, self._folder)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
                 if self._is_cancelled:  # `cancel` may not have seen the successor
@@ -126,12 +134,63 @@ class Restart:
         if line:
             result: dict[str, Any] = json.loads(line)
             if "pid" not in result:
-                _wait_or_kill(self._successor)
+                self._successor.wait()
             return result
-        killed = _wait_or_kill(self._successor)
+        killed = self._successor.wait()
         ended = f"ended with {self._successor.returncode} and never served"
         outcome = f"did not serve within {PATIENCE:g} s" if killed else ended
         return {"reason": f"the next process {outcome}; its log says why"}
+
+
+class _Successor:
+    """The process that runs this very command and takes over.
+
+    systemd waits only for its own children when it stops a service; it kills any other process at once. The successor
+    becomes its child when its parent ends. So under a service manager the parent is not this process, which still has
+    requests to answer, but a shell: see `leave`.
+    """
+
+    def __init__(self, descriptors: list[tuple[str, int]], folder: Path) -> None:
+        """Start it. It inherits the descriptors, each with a name."""
+        self._has_parent = _is_managed()
+        self._process = subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
+            [*(_PARENT if self._has_parent else ()), sys.executable, *sys.orig_argv[1:]],
+            pass_fds=[number for _, number in descriptors],
+            env={**os.environ, HANDED_OVER: json.dumps(descriptors)},
+            cwd=folder,
+            stdin=2 if self._has_parent else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if self._has_parent else None,
+            process_group=0 if self._has_parent else None,
+        )
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def wait(self, seconds: float = 5.0) -> bool:
+        """Wait for it to end; then kill it. Return whether that was necessary."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            return True
+        return False
+
+    def leave(self) -> None:
+        """Make it a child of the service manager, if there is one."""
+        if self._has_parent:
+            self._process.kill()
+            self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        if not self._has_parent:
+            self._process.send_signal(number)
+        elif self._process.poll() is None:  # otherwise the number may be another group's
+            os.killpg(self._process.pid, number)
 
 
 class Predecessor:
@@ -158,30 +217,13 @@ class Predecessor:
 
 def notify(state: str) -> None:
     """Send a state, such as `READY=1`, to the service manager, if there is one."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
+    if not _is_managed():
         return
+    address = os.environ["NOTIFY_SOCKET"]
     with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
         connection.connect("\0" + address[1:] if address.startswith("@") else address)
         connection.sendall(state.encode())
 
 
-def _wait_or_kill(process: subprocess.Popen[bytes]) -> bool:
-    """Wait for a process to end; kill it after 5 s. Return whether that was necessary."""
-    try:
-        process.wait(5.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-        return True
-    return False
-
-
-def _spawn(descriptors: list[tuple[str, int]], folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(  # noqa: S603 - this very command  # nosec B603
-        [sys.executable, *sys.orig_argv[1:]],
-        pass_fds=[number for _, number in descriptors],
-        env={**os.environ, HANDED_OVER: json.dumps(descriptors)},
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-    )
+def _is_managed() -> bool:
+    return os.environ.get("NOTIFY_SOCKET", "").startswith(("/", "@"))
