@@ -95,8 +95,9 @@ def make_logger(
         *([partial(_publish, lines)] if lines is not None else []),
         *render,
     ]
+    writer = JournalWriter if _is_journal(stream) else LineWriter
     logger = structlog.wrap_logger(
-        LineWriter(stream, is_json=not as_text, watchers=lines),
+        writer(stream, is_json=not as_text, watchers=lines),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, settings.level.upper())),
         cache_logger_on_first_use=True,
@@ -180,6 +181,34 @@ class LineWriter:
             self.write(lines[begin:end].decode())
             begin = end + 1
         return True
+
+
+class JournalWriter(LineWriter):
+    """Begins each line with its priority, which systemd's journal takes away and stores (sd-daemon(3))."""
+
+    def debug(self, text: str) -> None:
+        self._write(7, text)
+
+    def warning(self, text: str) -> None:
+        self._write(4, text)
+
+    def error(self, text: str) -> None:
+        self._write(3, text)
+
+    def critical(self, text: str) -> None:
+        self._write(2, text)
+
+    def _write(self, priority: int, text: str) -> None:
+        self.write("\n".join(f"<{priority}>{line}" for line in text.splitlines()))
+
+
+def _is_journal(stream: TextIO) -> bool:
+    """Return whether a stream leads to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # a stream in memory, or closed
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
 def _max_batch_bytes(stream: TextIO) -> int:

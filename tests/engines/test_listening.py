@@ -19,6 +19,7 @@ from tests.lanes import LANES, Lane
 from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener
+from plughost._runtime.sockets import Sockets
 from plughost._servers import EngineOptions, ListenError, TLSFiles
 from plughost._servers.connections import clients, drop_new_connections, open_socket
 from plughost._servers.waitress import WaitressEngine
@@ -176,6 +177,16 @@ def test_a_handshake_begun_before_a_port_closes_is_completed() -> None:
             begun.sendall(b"begun")
             with listening.accept()[0] as accepted:
                 assert accepted.recv(5) == b"begun"
+
+
+def test_a_socket_of_systemd_is_no_more_public_than_the_settings(http1_lane: Lane) -> None:
+    """With an address for this machine alone, warnings would be missing, and `--dev` would show its demo users."""
+    name = f"main-{http1_lane.scheme}"
+    with (
+        socket.create_server(("0.0.0.0", 0)) as lent,
+        pytest.raises(ListenError, match=rf'{name} .*\(0\.0\.0\.0\).* set sites\.main\.address = "0\.0\.0\.0"'),
+    ):
+        Sockets([(name, lent)]).bind(listener(http1_lane))
 
 
 def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:

@@ -361,3 +361,22 @@ def test_an_audit_event_is_in_the_file_as_a_whole_or_in_the_log(tmp_path: Path) 
     assert [json.loads(line)["where"] for line in file.read_text().splitlines()] == ["before", "after"]
     failed, event = map(json.loads, log.getvalue().splitlines())
     assert (failed["event"], event["where"]) == ("the audit file can't be written", "meanwhile")
+
+
+@pytest.mark.parametrize("text_format", ["json", "text"])
+def test_the_journal_is_told_the_severity_of_each_line(
+    tmp_path: Path, text_format: Literal["json", "text"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where standard error leads to systemd's journal, lines begin with their priority, as do those of a traceback."""
+    with (tmp_path / "log").open("w") as log:
+        found = os.fstat(log.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        logger = make_logger(LogSettings(format=text_format, level="debug"), log)
+        for method in (logger.debug, logger.info, logger.warning, logger.critical):
+            method("an event")
+        logger.error("it failed", exc_info=LookupError("no lamp"))
+    priorities = [line.partition(">")[0] for line in (tmp_path / "log").read_text().splitlines()]
+    assert priorities[0] == "<7"
+    assert priorities[2:4] == ["<4", "<2"]
+    assert set(priorities[4:]) == {"<3"}
+    assert priorities[1][0] != "<"

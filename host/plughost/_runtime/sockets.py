@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from plughost._servers import ListenError
 from plughost._servers.connections import drop_new_connections, open_socket
+from plughost.http._request import is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
@@ -49,7 +50,7 @@ class Sockets:
         it still has the address of the settings.
 
         Raises:
-            ListenError: The address can't be bound.
+            ListenError: The address can't be bound, or systemd's is not for this machine alone, as the settings say.
         """
         if listener in self._open:
             return
@@ -60,6 +61,12 @@ class Sockets:
             unnamed = [each for socket_name, each in self._from_systemd if socket_name not in own_names]
             from_systemd = next((each for each in unnamed if each.getsockname()[1] == listener.port), None)
         if from_systemd is not None:
+            address = from_systemd.getsockname()[0]
+            if is_loopback(listener.address) and not is_loopback(address):
+                raise ListenError(
+                    f"The socket {name} from systemd is reached from elsewhere ({address}), and by the settings only "
+                    f'from this machine ({listener.address}); set sites.{listener.site}.address = "{address}".'
+                )
             self._open[listener] = _duplicate(from_systemd)
         elif name in self._inherited and _is_bound_to(self._inherited[name], listener):
             self._open[listener] = self._inherited.pop(name)
