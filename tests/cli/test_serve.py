@@ -65,6 +65,26 @@ def register_routes(context):
     return [RouteGroup(prefix="/slow", routes=(Route("", Slow(), {"GET": Operation(summary="Wait")}),))]
 """
 
+CROWDED = """
+import threading
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+
+class Crowded:
+    def on_get(self, req, resp):
+        threading.Thread.start = refuse
+        resp.media = "answered"
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/crowded", routes=(Route("", Crowded(), {"GET": Operation(summary="Crowd")}),))]
+"""
+
 
 def events(errors: str) -> list[dict[str, Any]]:
     """Return the events on standard error, each line of which must be a JSON object."""
@@ -245,6 +265,20 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
     assert (report["generation"], report["reused"]) == (3, ["good", "late"])
     assert "Generation 4 serves, after" in line.run("reload").output
     assert "plughost 0" in line.run("status").output
+
+
+def test_without_a_free_thread_it_serves_and_stops(line: Line, serving: Serve) -> None:
+    """A reload that the system allows no thread for is told; a stop needs none."""
+    line.install("crowded", CROWDED)
+    log = line.folder / "log"
+    with log.open("ab") as file:
+        host = serving(stderr=file)
+    assert httpx.get(f"{host.url()}/crowded", trust_env=False).json() == "answered"
+    host.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "no further thread" in log.read_text() or host.process.poll() is not None)
+    assert httpx.get(f"{host.url()}/crowded", trust_env=False).json() == "answered"
+    assert host.end(signal.SIGTERM)[0] == 0
+    assert [each for each in events(log.read_text()) if "exception" in each] == []
 
 
 def test_a_port_in_use_is_reported(line: Line) -> None:

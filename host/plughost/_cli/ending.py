@@ -55,7 +55,8 @@ def _start_timer(seconds: float, report: Callable[[str], None]) -> None:
     _flush_or_silence(sys.stderr)
     timer = threading.Timer(seconds, end)
     timer.daemon = True
-    timer.start()
+    with suppress(RuntimeError):  # the system allows no further thread
+        timer.start()
 
 
 def fail_without_room(error: OSError) -> None:

@@ -215,7 +215,11 @@ def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None)
     if terminal and not os.isatty(0):  # the terminal was closed, which is not a request to reload
         _request_stop(host)
     else:
-        threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload", daemon=True).start()
+        reload = threading.Thread(target=partial(host.reload, origin={"where": "signal"}), name="reload", daemon=True)
+        try:
+            reload.start()
+        except RuntimeError:
+            host.logger.error("not reloaded", reason="the system allows this process no further thread")
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:

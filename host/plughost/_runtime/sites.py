@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import ssl
 import sys
+import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
@@ -130,13 +130,9 @@ class Serving:
         """Answer the requests in flight on some sites, and close their listeners. Return whether all were answered."""
         closing = {listener: engine for listener, engine in self.engines.items() if listener.site in names}
         deadline = monotonic() + grace
-        answered = True
         for listener in closing:
             self._sockets.release(listener)
-        if closing:
-            with ThreadPoolExecutor(len(closing), thread_name_prefix="drain") as pool:
-                drained = pool.map(lambda engine: engine.drain(max(0.0, deadline - monotonic())), closing.values())
-                answered = all(list(drained))
+        answered = _drain(closing.values(), deadline)
         for listener in closing:
             del self.engines[listener]
             self.certificates.pop(listener, None)
@@ -187,8 +183,7 @@ class Serving:
         self._client_authorities.update(authorities)
         for listener in replaced:
             self.sites[listener.site].end_streams(everything=True)
-        with ThreadPoolExecutor(len(replaced), thread_name_prefix="drain") as pool:
-            list(pool.map(lambda old: old.drain(grace), replaced.values()))
+        _drain(replaced.values(), monotonic() + grace)
 
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""
@@ -223,6 +218,26 @@ class Serving:
         engine = open_engine(self.sites[listener.site], listener, listening, options, self.dispatcher)
         self._connection_limits[listener] = options.connection_limit
         return engine
+
+
+def _drain(engines: Collection[Engine], deadline: float) -> bool:
+    """Drain engines at once, or one after the other if the system allows no threads; return whether all answered."""
+    unanswered, threads = set(engines), []
+
+    def drain(engine: Engine) -> None:
+        if engine.drain(max(0.0, deadline - monotonic())):
+            unanswered.remove(engine)
+
+    for engine in engines:
+        thread = threading.Thread(target=drain, args=(engine,), name="drain")
+        try:
+            thread.start()
+            threads.append(thread)
+        except RuntimeError:
+            drain(engine)
+    for thread in threads:
+        thread.join()
+    return not unanswered
 
 
 def exposed_addresses(settings: Settings) -> tuple[str, ...]:
