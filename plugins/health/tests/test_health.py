@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import threading
@@ -162,6 +163,32 @@ def test_probes_that_wait_for_a_check_hold_up_no_liveness_probe() -> None:
             probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert [client.get("/q/health/live").status_code for _ in range(3)] == [200] * 3
         release.set()
+
+
+def test_a_crowd_that_waits_for_readiness_leaves_liveness_its_time() -> None:
+    """A check that takes a while is not down because others wait for a slow database."""
+    release, while_running = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        """A plugin with a second check."""
+
+        @hookimpl
+        def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+            """Return both."""
+            database = Check(name="database", check=lambda: Health(up=release.wait(60)), kinds=frozenset({"ready"}))
+            return [*super().register_checks(context), database]
+
+    worker = Slow(lambda: Health(up=not while_running.wait(0.2)), frozenset({"live"}))
+    with _host(worker, timeout=60) as host, host.client(timeout=60) as client, ExitStack() as waiting:
+        crowd = []
+        for _ in range(60):
+            probe = waiting.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
+            probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            crowd.append(probe)
+        assert select.select(crowd, [], [], 60)[0]  # it doesn't wait, so that others do
+        status = client.get("/q/health/live").status_code
+        release.set()
+    assert status == 200
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _NOT_YET: Final = Health(up=False, data={"error": "it has not returned yet"})
 _TIMED_OUT: Final = Health(up=False, data={"error": "it has not returned in time"})
-_MAX_WAITING: Final = 8  # probes that wait for slow checks: more of them would hold up the liveness probe
+_KINDS: Final = (None, "live", "ready", "started")
+_MAX_WAITING: Final = 4  # probes of a kind that wait for slow checks: more of them would hold up the liveness probe
 _MOMENT_SECONDS: Final = 0.02  # that any probe waits
 
 
@@ -80,13 +81,14 @@ class CheckRunner:
         self._host = host
         self._settings = settings
         self._lock = threading.Lock()
-        self._patient = threading.Semaphore(_MAX_WAITING)
+        self._patient = {kind: threading.Semaphore(_MAX_WAITING) for kind in _KINDS}
         self._cached: dict[str, CachedCheck] = {}
 
     def run(self, kind: str | None) -> dict[str, Health]:
         """Run the checks of a kind concurrently.
 
-        At most eight callers wait for slow checks. Others get their last results, and down for a check that has none.
+        At most four callers of a kind wait for slow checks. Others get their last results, and down for a check that
+        has none.
 
         Args:
             kind: `live`, `ready` or `started`; None for all.
@@ -97,13 +99,13 @@ class CheckRunner:
         chosen = [each for each in self._current() if kind is None or kind in each.check.kinds]
         for each in chosen:
             each.begin()
-        is_patient = self._patient.acquire(blocking=False)
+        is_patient = self._patient[kind].acquire(blocking=False)
         try:
             deadline = monotonic() + (self._settings.timeout if is_patient else _MOMENT_SECONDS)
             return {each.check.name: each.result(deadline, is_patient=is_patient) for each in chosen}
         finally:
             if is_patient:
-                self._patient.release()
+                self._patient[kind].release()
 
     def _current(self) -> list[CachedCheck]:
         """Return the checks that are declared now, sorted by name; unchanged ones keep their cache."""
