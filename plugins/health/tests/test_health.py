@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib import metadata
 from typing import Any
@@ -189,6 +190,42 @@ def test_a_crowd_that_waits_for_readiness_leaves_liveness_its_time() -> None:
         status = client.get("/q/health/live").status_code
         release.set()
     assert status == 200
+
+
+def test_a_check_that_has_just_begun_is_not_late() -> None:
+    """A probe that waited for a slow database doesn't blame a check that another probe began meanwhile."""
+    release, nearly_late, began_again = threading.Event(), threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    class Slow(Watched):
+        """A plugin with a second check, whose result comes first."""
+
+        @hookimpl
+        def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+            """Return both."""
+            database = Check(name="database", check=hang, kinds=frozenset({"ready"}))
+            return [*super().register_checks(context), database]
+
+    def hang() -> Health:
+        release.wait(1.8)
+        nearly_late.set()
+        return Health(up=release.wait(60))
+
+    def work() -> Health:
+        runs.append(1)
+        if len(runs) > 1:
+            began_again.set()
+            release.wait(60)
+        return Health(up=True)
+
+    with _host(Slow(work, frozenset({"live"})), timeout=2) as host, ThreadPoolExecutor(2) as threads:
+        everything = threads.submit(httpx.get, f"{host.url()}/q/health", timeout=60)
+        assert nearly_late.wait(60)
+        threads.submit(httpx.get, f"{host.url()}/q/health/live", timeout=60)
+        assert began_again.wait(60)
+        seen = _checks(everything.result(60))
+        release.set()
+    assert (seen["database"]["status"], seen["watched"]["status"]) == ("DOWN", "UP")
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:
