@@ -199,7 +199,7 @@ class JournalWriter(LineWriter):
         self._write(2, text)
 
     def _write(self, priority: int, text: str) -> None:
-        self.write("\n".join(f"<{priority}>{line}" for line in text.splitlines()))
+        self.write("\n".join(f"<{priority}>{line}" for line in text.split("\n")))
 
 
 def _is_journal(stream: TextIO) -> bool:

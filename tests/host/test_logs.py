@@ -380,3 +380,13 @@ def test_the_journal_is_told_the_severity_of_each_line(
     assert priorities[2:4] == ["<4", "<2"]
     assert set(priorities[4:]) == {"<3"}
     assert priorities[1][0] != "<"
+
+
+def test_in_the_journal_a_line_stays_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unicode's own line breaks, which a client may send, are no line breaks of the log."""
+    with (tmp_path / "log").open("w") as log:
+        found = os.fstat(log.fileno())
+        monkeypatch.setenv("JOURNAL_STREAM", f"{found.st_dev}:{found.st_ino}")
+        make_logger(LogSettings(format="json"), log).warning("an event", path="/a\u2028b\x85c")
+    (line,) = (tmp_path / "log").read_text().strip("\n").split("\n")
+    assert json.loads(line.removeprefix("<4>"))["path"] == "/a\u2028b\x85c"

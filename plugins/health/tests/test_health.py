@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from importlib import metadata
 from typing import Any
@@ -162,6 +164,68 @@ def test_probes_that_wait_for_a_check_hold_up_no_liveness_probe() -> None:
             probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert [client.get("/q/health/live").status_code for _ in range(3)] == [200] * 3
         release.set()
+
+
+def test_a_crowd_that_waits_for_readiness_leaves_liveness_its_time() -> None:
+    """A check that takes a while is not down because others wait for a slow database."""
+    release, while_running = threading.Event(), threading.Event()
+
+    class Slow(Watched):
+        """A plugin with a second check."""
+
+        @hookimpl
+        def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+            """Return both."""
+            database = Check(name="database", check=lambda: Health(up=release.wait(60)), kinds=frozenset({"ready"}))
+            return [*super().register_checks(context), database]
+
+    worker = Slow(lambda: Health(up=not while_running.wait(0.2)), frozenset({"live"}))
+    with _host(worker, timeout=60) as host, host.client(timeout=60) as client, ExitStack() as waiting:
+        crowd = []
+        for _ in range(60):
+            probe = waiting.enter_context(socket.create_connection((client.base_url.host, client.base_url.port)))
+            probe.sendall(b"GET /q/health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            crowd.append(probe)
+        assert select.select(crowd, [], [], 60)[0]  # it doesn't wait, so that others do
+        status = client.get("/q/health/live").status_code
+        release.set()
+    assert status == 200
+
+
+def test_a_check_that_has_just_begun_is_not_late() -> None:
+    """A probe that waited for a slow database doesn't blame a check that another probe began meanwhile."""
+    release, nearly_late, began_again = threading.Event(), threading.Event(), threading.Event()
+    runs: list[int] = []
+
+    class Slow(Watched):
+        """A plugin with a second check, whose result comes first."""
+
+        @hookimpl
+        def register_checks(self, context: PluginContext[Any]) -> list[Check]:
+            """Return both."""
+            database = Check(name="database", check=hang, kinds=frozenset({"ready"}))
+            return [*super().register_checks(context), database]
+
+    def hang() -> Health:
+        release.wait(1.8)
+        nearly_late.set()
+        return Health(up=release.wait(60))
+
+    def work() -> Health:
+        runs.append(1)
+        if len(runs) > 1:
+            began_again.set()
+            release.wait(60)
+        return Health(up=True)
+
+    with _host(Slow(work, frozenset({"live"})), timeout=2) as host, ThreadPoolExecutor(2) as threads:
+        everything = threads.submit(httpx.get, f"{host.url()}/q/health", timeout=60)
+        assert nearly_late.wait(60)
+        threads.submit(httpx.get, f"{host.url()}/q/health/live", timeout=60)
+        assert began_again.wait(60)
+        seen = _checks(everything.result(60))
+        release.set()
+    assert (seen["database"]["status"], seen["watched"]["status"]) == ("DOWN", "UP")
 
 
 def test_a_storm_of_probes_runs_a_check_once() -> None:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _NOT_YET: Final = Health(up=False, data={"error": "it has not returned yet"})
 _TIMED_OUT: Final = Health(up=False, data={"error": "it has not returned in time"})
-_MAX_WAITING: Final = 8  # probes that wait for slow checks: more of them would hold up the liveness probe
+_KINDS: Final = (None, "live", "ready", "started")
+_MAX_WAITING: Final = 4  # probes of a kind that wait for slow checks: more of them would hold up the liveness probe
 _MOMENT_SECONDS: Final = 0.02  # that any probe waits
 
 
@@ -26,13 +27,13 @@ class CachedCheck:
     A check that hangs holds a single thread, and only the first callers wait for it.
     """
 
-    def __init__(self, check: Check, cache_seconds: float) -> None:
+    def __init__(self, check: Check, cache_seconds: float, timeout: float) -> None:
         self.check = check
-        self._cache_seconds = cache_seconds
+        self._cache_seconds, self._timeout = cache_seconds, timeout
         self._changed = threading.Condition()
         self._running = self._hung = False
         self._found = _NOT_YET
-        self._until = 0.0
+        self._until = self._late_at = 0.0
 
     def begin(self) -> None:
         """Start the check, unless it is running or its result is still cached."""
@@ -40,21 +41,20 @@ class CachedCheck:
             if monotonic() < self._until or self._running:
                 return
             threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
+            self._late_at = monotonic() + self._timeout
             self._running = True  # only now: a system without a free thread has one again later
 
-    def result(self, deadline: float, *, is_patient: bool) -> Health:
-        """Return the check's result.
+    def result(self, deadline: float) -> Health:
+        """Return the check's result; its last one if it still runs at the deadline, by the monotonic clock.
 
-        Args:
-            deadline: When to stop waiting, by the monotonic clock.
-            is_patient: Whether a check that still runs then counts as down; otherwise its last result is returned.
+        A check that has run for longer than its timeout is down.
         """
         if self._running and not self._hung:
             about_to_wait(long=True)  # or waiting probes would hold up the liveness probe
         with self._changed:
             timeout = 0.0 if self._hung else max(0.0, deadline - monotonic())
             has_ended = self._changed.wait_for(lambda: not self._running, timeout)
-            self._hung = self._hung or (is_patient and not has_ended)
+            self._hung = self._hung or (not has_ended and monotonic() >= self._late_at)
             return _TIMED_OUT if self._hung else self._found
 
     def _run(self) -> None:
@@ -80,13 +80,14 @@ class CheckRunner:
         self._host = host
         self._settings = settings
         self._lock = threading.Lock()
-        self._patient = threading.Semaphore(_MAX_WAITING)
+        self._patient = {kind: threading.Semaphore(_MAX_WAITING) for kind in _KINDS}
         self._cached: dict[str, CachedCheck] = {}
 
     def run(self, kind: str | None) -> dict[str, Health]:
         """Run the checks of a kind concurrently.
 
-        At most eight callers wait for slow checks. Others get their last results, and down for a check that has none.
+        At most four callers of a kind wait for slow checks. Others get their last results, and down for a check that
+        has none.
 
         Args:
             kind: `live`, `ready` or `started`; None for all.
@@ -97,13 +98,13 @@ class CheckRunner:
         chosen = [each for each in self._current() if kind is None or kind in each.check.kinds]
         for each in chosen:
             each.begin()
-        is_patient = self._patient.acquire(blocking=False)
+        is_patient = self._patient[kind].acquire(blocking=False)
         try:
             deadline = monotonic() + (self._settings.timeout if is_patient else _MOMENT_SECONDS)
-            return {each.check.name: each.result(deadline, is_patient=is_patient) for each in chosen}
+            return {each.check.name: each.result(deadline) for each in chosen}
         finally:
             if is_patient:
-                self._patient.release()
+                self._patient[kind].release()
 
     def _current(self) -> list[CachedCheck]:
         """Return the checks that are declared now, sorted by name; unchanged ones keep their cache."""
@@ -112,6 +113,7 @@ class CheckRunner:
             for check in sorted(self._host.checks, key=lambda check: check.name):
                 cached = known.get(check.name)
                 if cached is None or cached.check != check:
-                    cached = CachedCheck(check, 0.0 if check.name == HOST else self._settings.cache)
+                    cache_seconds = 0.0 if check.name == HOST else self._settings.cache
+                    cached = CachedCheck(check, cache_seconds, self._settings.timeout)
                 self._cached[check.name] = cached
             return list(self._cached.values())
