@@ -95,7 +95,7 @@ def make_logger(
         *([partial(_publish, lines)] if lines is not None else []),
         *render,
     ]
-    writer = JournalWriter if _is_journal(stream) else LineWriter
+    writer = JournalWriter if is_journal(stream) else LineWriter
     logger = structlog.wrap_logger(
         writer(stream, is_json=not as_text, watchers=lines),
         processors=processors,
@@ -189,6 +189,9 @@ class JournalWriter(LineWriter):
     def debug(self, text: str) -> None:
         self._write(7, text)
 
+    def info(self, text: str) -> None:
+        self._write(6, text)
+
     def warning(self, text: str) -> None:
         self._write(4, text)
 
@@ -199,10 +202,15 @@ class JournalWriter(LineWriter):
         self._write(2, text)
 
     def _write(self, priority: int, text: str) -> None:
-        self.write("\n".join(f"<{priority}>{line}" for line in text.split("\n")))
+        self.write(with_priority(priority, text))
 
 
-def _is_journal(stream: TextIO) -> bool:
+def with_priority(priority: int, text: str) -> str:
+    """Begin each line with a priority. Whatever text of others a line begins with can't be taken for one then."""
+    return "\n".join(f"<{priority}>{line}" for line in text.split("\n"))
+
+
+def is_journal(stream: TextIO) -> bool:
     """Return whether a stream leads to systemd's journal (systemd.exec(5), JOURNAL_STREAM)."""
     try:
         found = os.fstat(stream.fileno())

@@ -68,3 +68,18 @@ def _phase(data: Path) -> str | None:
         return str(send_command(data, "status")["phase"])
     except NotRunning:
         return None
+
+
+@pytest.mark.parametrize("settings", ["nonsense = 3", '[log]\nformat = "text"'])
+def test_the_journal_is_told_that_a_refused_start_is_an_error(line: Line, settings: str) -> None:
+    """Each line that says why begins with the priority of an error, if standard error leads to systemd's journal."""
+    line.install("bad", "raise RuntimeError('broken on purpose')")
+    line.configure(settings)
+    with (line.folder / "log").open("w+") as log:
+        found = os.fstat(log.fileno())
+        journal = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        environment = {**os.environ, "PYTHONPATH": str(line.packages), **journal}
+        line.start("serve", "--strict", stderr=log, env=environment).communicate(timeout=60)
+        log.seek(0)
+        reason = [text for text in log if "nonsense" in text or "does not start" in text]
+    assert [text[:10] for text in reason] == ["<3>Error: "]

@@ -41,6 +41,7 @@ _NO_LIMIT: Final = 1000
 _NO_FOLLOW: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 _WIDE: Final = 110
+_PRIORITIES: Final = {"Error:": 3, "Warning:": 4}  # of the journal (sd-daemon(3))
 _STATE_STYLES: Final = {"active": "green", "disabled": "dim", "failed": "bold red", "blocked": "yellow"}
 _trailing_spaces = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
 CommandT = TypeVar("CommandT", bound=Callable[..., Any] | click.Command)
@@ -223,10 +224,18 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(message: str, *, err: bool = False) -> None:
-    """Print sentences. On a terminal, wrap lines at words, except lines with a long word such as a path."""
+    """Print sentences. On a terminal, wrap lines at words, except lines with a long word such as a path.
+
+    Where standard error leads to systemd's journal, errors and warnings begin with their priority.
+    """
     if (sys.stderr if err else sys.stdout).isatty():
         width = console(stderr=err).width
         message = "\n".join(_wrapped(line, width) for line in message.splitlines())
+    priority = _PRIORITIES.get(message.partition(" ")[0])
+    if err and priority is not None and "JOURNAL_STREAM" in os.environ:
+        from plughost._logging import is_journal, with_priority  # noqa: PLC0415 - few commands run under systemd
+
+        message = with_priority(priority, message) if is_journal(sys.stderr) else message
     click.echo(message, err=err)
 
 

@@ -190,7 +190,8 @@ class _Successor:
         if not self._has_parent:
             self._process.send_signal(number)
         elif self._process.poll() is None:  # otherwise the number may be another group's
-            os.killpg(self._process.pid, number)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self._process.pid, number)
 
 
 class Predecessor:

@@ -50,7 +50,7 @@ class Sockets:
         it still has the address of the settings.
 
         Raises:
-            ListenError: The address can't be bound, or systemd's is not for this machine alone, as the settings say.
+            ListenError: The address can't be bound, or systemd's is public and that of the settings is not.
         """
         if listener in self._open:
             return
@@ -64,8 +64,8 @@ class Sockets:
             address = from_systemd.getsockname()[0]
             if is_loopback(listener.address) and not is_loopback(address):
                 raise ListenError(
-                    f"The socket {name} from systemd is reached from elsewhere ({address}), and by the settings only "
-                    f'from this machine ({listener.address}); set sites.{listener.site}.address = "{address}".'
+                    f"The socket from systemd for {name} can be reached from elsewhere ({address}), but the settings "
+                    f'allow only this machine ({listener.address}); set sites.{listener.site}.address = "{address}".'
                 )
             self._open[listener] = _duplicate(from_systemd)
         elif name in self._inherited and _is_bound_to(self._inherited[name], listener):

@@ -65,8 +65,8 @@ class Line(msgspec.Struct, frozen=True):
 
 
 # SQLite stores whole prices as integers and others as binary floating point. That is exact to 15 digits, and a price
-# has no more.
-_PRICE: Final = {"sqlite": "price", "postgresql": "trim_scale(price)::text"}
+# has no more. Adding 0 makes a number of what somebody else wrote there as a text.
+_PRICE: Final = {"sqlite": "price + 0", "postgresql": "trim_scale(price)::text"}
 _SELECT: Final = {dialect: f"SELECT id, sku, name, {price}, stock FROM products " for dialect, price in _PRICE.items()}  # noqa: S608 - all ours  # nosec B608
 _INSERT: Final = "INSERT INTO products (sku, name, price, stock) VALUES (?, ?, ?, ?)"
 _INSERT_AT: Final = "INSERT INTO products (id, sku, name, price, stock) VALUES (?, ?, ?, ?, ?)"
