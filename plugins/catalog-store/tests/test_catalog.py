@@ -281,7 +281,7 @@ def test_a_list_is_encoded_like_its_products(catalog: Catalog, price: str) -> No
 def test_a_text_in_place_of_a_price_spoils_no_list(host: RunningHost, catalog: Catalog, text: str, price: int) -> None:
     """SQLite keeps what somebody imports; it is read as the number that it begins with."""
     store = host.store("catalog")
-    if store.database.dialect != "sqlite":
+    if store.dialect != "sqlite":
         pytest.skip("PostgreSQL's columns have types")
     catalog.create(draft("a"))
     store.single(lambda session: session.change("UPDATE products SET price = ?", text))
