@@ -34,6 +34,7 @@ NOT_RUN: Final = {
     "docs/operators/monitoring.md: it needs a collector",
     "docs/performance.md: it takes an hour",
     "docs/performance.md: it takes six minutes",
+    "docs/operators/restart.md: it needs root",
     "docs/operators/serving.md: it needs root",
     "docs/operators/serving.md: systemd reads it",
     "docs/operators/stores.md: it is run by tests/stores",
