@@ -268,7 +268,7 @@ def test_sighup_reloads(line: Line, serving: Serve) -> None:
 
 
 def test_without_a_free_thread_it_serves_and_stops(line: Line, serving: Serve) -> None:
-    """A reload that the system allows no thread for is told; a stop needs none."""
+    """A reload or a command that the system allows no thread for is told; a stop needs none."""
     line.install("crowded", CROWDED)
     log = line.folder / "log"
     with log.open("ab") as file:
@@ -276,6 +276,7 @@ def test_without_a_free_thread_it_serves_and_stops(line: Line, serving: Serve) -
     assert httpx.get(f"{host.url()}/crowded", trust_env=False).json() == "answered"
     host.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "no further thread" in log.read_text() or host.process.poll() is not None)
+    assert "no further thread" in send_command(line.folder / "plughost-data", "status")["error"]
     assert httpx.get(f"{host.url()}/crowded", trust_env=False).json() == "answered"
     assert host.end(signal.SIGTERM)[0] == 0
     assert [each for each in events(log.read_text()) if "exception" in each] == []

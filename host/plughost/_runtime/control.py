@@ -210,8 +210,16 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         """Run a command in a thread of its own, which a process that ends does not wait for."""
         arguments = request, client_address
         handler = threading.Thread(target=self.process_request_thread, args=arguments, name="command", daemon=True)
-        self.handlers = [*filter(threading.Thread.is_alive, self.handlers), handler]
-        handler.start()
+        try:
+            handler.start()
+        except RuntimeError:  # the system allows no further thread
+            with suppress(OSError):  # the client has gone
+                request.settimeout(_Handler.timeout)
+                request.recv(_MAX_LINE)  # closing a connection with unread bytes would drop the answer
+                request.sendall(b'{"error": "the system allows the host no further thread for this command"}\n')
+            self.shutdown_request(request)
+        else:
+            self.handlers = [*filter(threading.Thread.is_alive, self.handlers), handler]
 
     def server_bind(self) -> None:
         """Bind with mode 0600 from the start. A umask would affect other threads, too."""
