@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,17 +190,25 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: py
         send_command(data_dir, "ping")
 
 
-def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("manager", ["", "/no-manager"])
+def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(
+    tmp_path: Path, manager: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A SIGTERM that comes while the successor is being started ends it, too: else it would serve on."""
-    successors: list[subprocess.Popen[bytes]] = []
+    successors: list[restart._Successor] = []
 
-    def spawn(*_: object) -> subprocess.Popen[bytes]:
-        successors.append(subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]))
-        restarting.cancel()
-        return successors[0]
+    class Successor(restart._Successor):
+        def __init__(self, descriptors: list[tuple[str, int]], folder: Path) -> None:
+            super().__init__(descriptors, folder)
+            successors.append(self)
+            restarting.cancel()
 
-    monkeypatch.setattr(restart, "_spawn", spawn)
+    monkeypatch.setattr(restart, "_Successor", Successor)
+    monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-c", "import signal; signal.pause()"])
+    monkeypatch.setenv("NOTIFY_SOCKET", manager)
     control = Control(tmp_path, COMMANDS)
+    control.claim()
     restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, served=lambda: None, stop=control.stop)
     assert restarting()["reason"] == "the host is stopping"
-    assert successors[0].wait() == -signal.SIGTERM
+    assert successors[0].returncode in {-signal.SIGTERM, 128 + signal.SIGTERM}  # the latter from its parent
+    control.stop()
