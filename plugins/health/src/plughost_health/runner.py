@@ -52,7 +52,7 @@ class CachedCheck:
         if self._running and not self._hung:
             about_to_wait(long=True)  # or waiting probes would hold up the liveness probe
         with self._changed:
-            timeout = 0.0 if self._hung else max(0.0, deadline - monotonic())
+            timeout = 0.0 if self._hung else max(0.0, min(deadline, self._late_at) - monotonic())
             has_ended = self._changed.wait_for(lambda: not self._running, timeout)
             self._hung = self._hung or (not has_ended and monotonic() >= self._late_at)
             return _TIMED_OUT if self._hung else self._found
