@@ -18,7 +18,9 @@ from .wheels import checkout_wheel
 
 PAGES: Final = Path(__file__).parents[2] / "docs" / "operators"
 _MARK: Final = "<!-- run by tests/operations/test_pages.py -->"
-_BLOCK: Final = re.compile(r"^(?:<!-- (\w+) -->\n)?```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK: Final = re.compile(
+    r"^(?:<!-- (not run|\w+)(?:: [^\n]*)? -->\n)?```console\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
 _COMMAND: Final = re.compile(r"^\$ (.*)((?:\n(?!\$ ).*)*)", re.MULTILINE)
 
 
@@ -35,10 +37,11 @@ def sandbox(sandbox: Sandbox, wheelhouse: Path) -> Sandbox:
 
 
 def commands(page: str) -> Iterator[tuple[str, str, str]]:
-    """Yield each command of a page with its folder and its shown output."""
+    """Yield each command of a page that can be run, with its folder and its shown output."""
     text = (PAGES / page).read_text(encoding="utf-8")
     assert _MARK in text
-    for where, block in _BLOCK.findall(text):
+    blocks = [(where, block) for where, block in _BLOCK.findall(text) if where != "not run"]
+    for where, block in blocks:
         for command, shown in _COMMAND.findall(block):
             yield where, command, shown.strip("\n")
 
