@@ -218,6 +218,19 @@ def test_an_edited_step_is_reported_and_not_run_again(config: StoresConfig, decl
     ]
 
 
+def test_a_migration_of_data_is_told_when_it_begins(config: StoresConfig, declare: Declare) -> None:
+    """It may take long; that of a new store is only told afterwards."""
+    database = database_for("catalog", config.of("catalog"))
+    with structlog.testing.capture_logs() as lines:
+        for steps in ((NOTES,), (NOTES, AN_EMPTY_NOTE), (NOTES, AN_EMPTY_NOTE)):
+            migrate(declare(*steps), database, structlog.get_logger())
+    assert [line["event"] for line in lines] == [
+        "the store was migrated",
+        "the store is being migrated",
+        "the store was migrated",
+    ]
+
+
 def test_entities_that_do_not_match_the_tables_are_found_at_open(config: StoresConfig, declare: Declare) -> None:
     """A column that the migrations lack fails the plugin, not its first request."""
     store = declare(PRODUCTS.replace("stock BIGINT NOT NULL", "stok BIGINT"), entities=product_entities)

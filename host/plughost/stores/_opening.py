@@ -81,6 +81,8 @@ class StoreHandle:
                     self._db.commit_transaction()
                     if self._pending.breaking is not None:
                         self._exclude_older_code(self._pending.breaking, rehearse=rehearse)
+                    if before := self._pending.schema:  # with data, it may take long
+                        target.logger.info("the store is being migrated", before=before, schema=self.schema)
                     self._migrate()
                 self._check_entities()
                 self.columns = {table: self._db.columns(table) for table in target.store.tables}
