@@ -156,7 +156,7 @@ class LineWriter:
 
     debug = info = warning = error = critical = write
 
-    def write_json(self, pairs: Sequence[tuple[Context, dict[str, Any]]]) -> bool:
+    def write_json(self, lines: Sequence[msgspec.Struct], contexts: Sequence[Context]) -> bool:
         """Write complete events as JSON, as many as possible with one system call.
 
         Returns:
@@ -165,20 +165,20 @@ class LineWriter:
         """
         if not self._is_json or (self._watchers is not None and self._watchers.watched):
             return False
-        names = {name.name for name in set().union(*(context for context, _ in pairs))}  # of thousands, a few differ
+        names = {name.name for name in set().union(*contexts)}  # of thousands, a few differ
         if any(name.startswith(_STRUCTLOG_PREFIX) for name in names):
             return False
-        events = [event for _, event in pairs]
         try:
-            lines = _encode_lines(events)
+            data = _encode_lines(lines)
         except _ENCODING_ERRORS:
-            lines = "".join(f"{_encode_as_strings(event)}\n" for event in events).encode()
+            events = (msgspec.to_builtins(line, enc_hook=str) for line in lines)
+            data = "".join(f"{_encode_as_strings(event)}\n" for event in events).encode()
         begin = 0
-        while begin < len(lines):
-            end = lines.rfind(b"\n", begin, begin + self._batch_bytes)
+        while begin < len(data):
+            end = data.rfind(b"\n", begin, begin + self._batch_bytes)
             if end < 0:
-                end = lines.index(b"\n", begin)
-            self.write(lines[begin:end].decode())
+                end = data.index(b"\n", begin)
+            self.write(data[begin:end].decode())
             begin = end + 1
         return True
 
@@ -306,12 +306,12 @@ def _encode_as_strings(event: Mapping[str, Any]) -> str:
 
 def format_timestamp(now: float) -> str:
     """Format a time, in seconds since the epoch, as in the log."""
-    return f"{_format_second(int(now))}.{int(now % 1 * 1_000_000):06}Z"
+    return _format_milliseconds(int(now * 1000))
 
 
 @lru_cache(1)
-def _format_second(seconds: int) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(seconds))
+def _format_milliseconds(now: int) -> str:
+    return f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(now // 1000))}.{now % 1000:03}Z"
 
 
 _ENCODING_ERRORS: Final = (OverflowError, TypeError, ValueError)  # giant numbers, odd keys, lone surrogates

@@ -9,10 +9,12 @@ import logging
 import threading
 import time
 from contextlib import suppress
-from contextvars import Context, copy_context
+from contextvars import copy_context
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._logging import LineWriter, format_timestamp
@@ -341,36 +343,54 @@ class AccessLog:
         with self._write_lock:
             pending = self._pending[:]
             del self._pending[: len(pending)]
-            events = [_event(*each) for each in zip(*[iter(pending)] * _LINE_FIELD_COUNT, strict=True)]
+            contexts = pending[_LINE_FIELD_COUNT - 1 :: _LINE_FIELD_COUNT]
+            lines = [_line(*each) for each in zip(*[iter(pending)] * _LINE_FIELD_COUNT, strict=True)]
             logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
             writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
-            if isinstance(writer, LineWriter) and logger.is_enabled_for(logging.INFO) and writer.write_json(events):
+            if (
+                isinstance(writer, LineWriter)
+                and logger.is_enabled_for(logging.INFO)
+                and writer.write_json(lines, contexts)
+            ):
                 return
             failures = []
-            for context, event in events:
+            for line, context in zip(lines, contexts, strict=True):
                 try:
-                    context.run(logger.info, **event)
-                except Exception as error:  # noqa: BLE001 - the other events are written before any error is raised
+                    context.run(logger.info, **msgspec.to_builtins(line, enc_hook=str))
+                except Exception as error:  # noqa: BLE001 - the other lines are written before any error is raised
                     failures.append(error)
             if failures:
                 raise failures[0]
 
 
-def _event(*fields: Any) -> tuple[Context, dict[str, Any]]:
-    now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, context = fields
-    event = {
-        "event": "request",
-        "method": method,
-        "path": target.partition("?")[0],
-        "status": code_of(status),
-        "ms": round(seconds * 1000, 2),
-        "plugin": None if mounted is None else mounted.plugin,
-        "client": client,
-        "http": protocol,
-        "request_id": request_id,
-    }
-    if trace_id is not None:
-        event["trace_id"] = trace_id
-    event["level"] = "info"
-    event["timestamp"] = format_timestamp(now)
-    return context, event
+class _Line(msgspec.Struct, tag_field="event", tag="request", omit_defaults=True, gc=False):
+    """A line of the access log: an event of the log, as quick to make and to encode as can be."""
+
+    method: str
+    path: str
+    status: int
+    ms: float
+    plugin: str | None
+    client: str | None
+    http: str | None
+    request_id: str
+    level: str
+    timestamp: str
+    trace_id: str | None = None
+
+
+def _line(*fields: Any) -> _Line:
+    now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, _ = fields
+    return _Line(
+        method,
+        target.partition("?")[0],
+        code_of(status),
+        int(seconds * 100_000 + 0.5) / 100,  # a third of the time of `round`
+        None if mounted is None else mounted.plugin,
+        client,
+        protocol,
+        request_id,
+        "info",
+        format_timestamp(now),
+        trace_id,
+    )
