@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from plughost._runtime.control import send_command
+
 from .test_developing import install_in_place
 from .wheels import build_wheel, speaker_wheel, store_wheel
 
@@ -232,3 +234,16 @@ def test_a_malformed_distribution_prevents_no_change(sandbox: Sandbox, wheelhous
     else:
         assert "distributions." in sandbox.run("lock", "--find-links", wheelhouse)
         assert "plughost-greeter==1.0" in (sandbox.folder / "plughost.lock").read_text()
+
+
+def test_a_reload_without_the_environment_removes_no_plugin(sandbox: Sandbox) -> None:
+    """Another Python may make it anew below a running host, whose plugins then serve until the restart."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    moved = sandbox.site.with_name("moved")
+    with sandbox.serving() as host:
+        assert host.get("/greeter").json()["count"] == 1
+        sandbox.site.rename(moved)
+        report = send_command(sandbox.folder / "data", "reload", accept=[])
+        assert "plughost can't be found any more" in str(report["restart_needed"])
+        moved.rename(sandbox.site)
+        assert host.get("/greeter").json()["count"] == 2

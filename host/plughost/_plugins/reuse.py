@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from plughost._plugins.distributions import Snapshot, unload
+from plughost._plugins.environment import HOST
 from plughost._plugins.registry import Registry, State
 
 if TYPE_CHECKING:
@@ -24,7 +25,10 @@ def restart_reasons(
     """Return why this process can't serve the changed distributions, so that a restart is needed.
 
     Python can't import compiled modules twice, and a running host can't replace its own requirements (`shared`).
+    Without the host's own distribution, its environment is gone, with all plugins: another Python made it anew.
     """
+    if HOST in imported and HOST not in now:
+        return (f"{HOST} can't be found any more: its environment was removed or made anew",)
     return tuple(
         f"{imported[key].name} changed from {imported[key].version} to {now[key].version} on disk, "
         + ("and the host itself runs on it" if key in shared else "and it brings compiled modules")
