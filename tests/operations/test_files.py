@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -69,3 +71,15 @@ def test_a_linked_folder_of_code_is_found(sandbox: Sandbox) -> None:
     _own(sandbox, "outside.pth")
     (sandbox.site / "evil").symlink_to(sandbox.folder)
     assert f"{sandbox.site / 'evil'} was added: it is in no RECORD" in sandbox.run("check", "--files", code=1)
+
+
+def test_a_command_that_pipx_made_ignore_variables_is_unchanged(sandbox: Sandbox) -> None:
+    """Pipx adds an option to the first line; any other change of the command is found."""
+    _own(sandbox, "outside.pth")
+    command, rest = sandbox.python.with_name("tool"), b"\nprint('tool')\n"
+    digest = base64.urlsafe_b64encode(hashlib.sha256(b"#!/bin/python" + rest).digest()).rstrip(b"=").decode()
+    _own(sandbox, f"../../../bin/tool,sha256={digest}")
+    command.write_bytes(b"#!/bin/python -E" + rest)
+    assert "all well" in sandbox.run("check", "--files")
+    command.write_bytes(b"#!/bin/python -i" + rest)
+    assert f"{command} was changed" in sandbox.run("check", "--files", code=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _CODE_SUFFIXES: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
 _VIRTUALENV_FILES: Final = ("_virtualenv.pth", "_virtualenv.py")
 """Files that virtualenv and uv add to an environment, in no RECORD."""
+_PIPX_FLAG: Final = re.compile(rb"\A(#!\S+) -E(?=\n)")
+"""What pipx adds to the first line of commands, so that Python ignores PYTHONPATH and the like."""
 
 
 def altered_files(environment: Environment, keys: Collection[str]) -> Iterator[str]:
@@ -68,12 +71,14 @@ def _file_problem(path: Path, recorded: str) -> str | None:
     if not recorded or algorithm not in hashlib.algorithms_guaranteed:
         return None
     try:
-        actual = hashlib.new(algorithm, path.read_bytes()).digest()
+        content = path.read_bytes()
     except FileNotFoundError:
         return None if path.suffix == ".pyc" else "is gone"
     except OSError as error:
         return f"can't be read: {error.strerror}"
-    return None if base64.urlsafe_b64encode(actual).rstrip(b"=").decode() == digest.rstrip("=") else "was changed"
+    accepted = (hashlib.new(algorithm, each).digest() for each in {content, _PIPX_FLAG.sub(rb"\1", content)})
+    actual = {base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in accepted}
+    return None if digest.rstrip("=") in actual else "was changed"
 
 
 def _unrecorded_code(roots: Collection[Path], packages: Collection[Path], known: Collection[Path]) -> set[Path]:
