@@ -178,6 +178,21 @@ def test_a_version_built_again_is_locked_as_it_is_now(sandbox: Sandbox, wheelhou
         assert b"'new'" in wheel.read("speaking_greeter/__init__.py")
 
 
+def test_what_uv_notes_of_an_installation_is_not_locked(sandbox: Sandbox, wheelhouse: Path) -> None:
+    """It has the time of the source, so the same files installed twice would have two hashes."""
+    sandbox.put(speaker_wheel(sandbox.folder / "shop", "greeter", "1.0", "hello"))
+    info = sandbox.site / "plughost_greeter-1.0.dist-info"
+    with (info / "RECORD").open("a") as record:
+        record.write(f"{info.name}/uv_cache.json,,\n{info.name}/uv_build.json,,\n")
+    (info / "uv_build.json").write_text("{}")
+    locked = []
+    for seconds in (1, 2):
+        (info / "uv_cache.json").write_text(f'{{"timestamp": {{"secs_since_epoch": {seconds}}}}}')
+        sandbox.run("lock", "--find-links", wheelhouse)
+        locked.append((sandbox.folder / "plughost.lock").read_text())
+    assert locked[0] == locked[1]
+
+
 def test_a_bundle_with_a_version_that_is_not_normalised_can_be_installed(sandbox: Sandbox) -> None:
     """Its wheel is known by the version's value, not by its spelling."""
     wheel = speaker_wheel(sandbox.folder / "bundle", "greeter", "2026.01", "hello")

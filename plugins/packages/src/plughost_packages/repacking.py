@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 KEPT_VERSIONS: Final = 5
 """How many wheels of a distribution are kept."""
 
-# Files that the installer adds to a distribution.
-_INSTALLER_FILES: Final = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+# Files that the installer adds to a distribution. Those of uv have the times of its sources.
+_INSTALLER_FILES: Final = frozenset(
+    {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_build.json", "uv_cache.json"}
+)
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 
 
