@@ -192,6 +192,19 @@ def test_a_crowd_that_waits_for_readiness_leaves_liveness_its_time() -> None:
     assert status == 200
 
 
+def test_a_probe_after_others_waits_as_they_did() -> None:
+    """It finds what its own check does, not what the last one did."""
+    runs: list[int] = []
+    never = threading.Event()
+
+    def work() -> Health:
+        runs.append(1)
+        return Health(up=never.wait(0.2) or len(runs) < 5)
+
+    with _host(Watched(work, frozenset({"live"})), timeout=60) as host, host.client(timeout=60) as client:
+        assert [client.get("/q/health/live").status_code for _ in range(5)] == [200] * 4 + [503]
+
+
 def test_a_check_that_has_just_begun_is_not_late() -> None:
     """A probe that waited for a slow database doesn't blame a check that another probe began meanwhile."""
     release, nearly_late, began_again = threading.Event(), threading.Event(), threading.Event()

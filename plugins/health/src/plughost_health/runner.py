@@ -31,7 +31,7 @@ class CachedCheck:
         self.check = check
         self._cache_seconds, self._timeout = cache_seconds, timeout
         self._changed = threading.Condition()
-        self._running = self._hung = False
+        self._running = False
         self._found = _NOT_YET
         self._until = self._late_at = 0.0
 
@@ -49,13 +49,12 @@ class CachedCheck:
 
         A check that has run for longer than its timeout is down.
         """
-        if self._running and not self._hung:
+        if self._running and monotonic() < self._late_at:
             about_to_wait(long=True)  # or waiting probes would hold up the liveness probe
         with self._changed:
-            timeout = 0.0 if self._hung else max(0.0, min(deadline, self._late_at) - monotonic())
+            timeout = max(0.0, min(deadline, self._late_at) - monotonic())
             has_ended = self._changed.wait_for(lambda: not self._running, timeout)
-            self._hung = self._hung or (not has_ended and monotonic() >= self._late_at)
-            return _TIMED_OUT if self._hung else self._found
+            return self._found if has_ended or monotonic() < self._late_at else _TIMED_OUT
 
     def _run(self) -> None:
         try:
@@ -69,7 +68,7 @@ class CachedCheck:
         with self._changed:
             self._found = found
             self._until = monotonic() + self._cache_seconds
-            self._running = self._hung = False
+            self._running = False
             self._changed.notify_all()
 
 
