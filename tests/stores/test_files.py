@@ -263,14 +263,17 @@ def test_a_damaged_store_is_not_served_after_a_full_check_at_the_start(
         store.read(skus)
 
 
-def test_a_header_with_another_encoding_is_damage(serving: OpenStore[Session], file: Path) -> None:
+@pytest.mark.parametrize(("place", "value"), [(44, 9), (56, 2)], ids=["format", "encoding"])
+def test_a_header_that_asks_for_something_else_is_damage(
+    serving: OpenStore[Session], file: Path, place: int, value: int
+) -> None:
     """SQLite's generic error is not taken for a defect of the operation."""
     with closing(sqlite3.connect(file)) as other:
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         other.execute("VACUUM")
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    utf_16 = (2).to_bytes(4, "big")
-    subprocess.run(["dd", f"of={file}", "bs=1", "seek=56", "conv=notrunc", "status=none"], input=utf_16, check=True)
+    number = value.to_bytes(4, "big")
+    subprocess.run(["dd", f"of={file}", "bs=1", f"seek={place}", "conv=notrunc", "status=none"], input=number, check=True)
     for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
         with pytest.raises(Unavailable):
             operation()
