@@ -69,3 +69,23 @@ def test_a_request_that_yields_keeps_no_other_waiting(
     wait_until(lambda: dispatcher.loads()["slow"].queued == 3)
     ends.set()
     assert done.wait(10)  # before the requests that it waits for end by themselves
+
+
+def test_a_slow_request_that_yields_keeps_no_other_waiting(
+    dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
+) -> None:
+    """The next request, which came while its plugin had no free thread, gets the one that it leaves."""
+    computed, done = threading.Event(), threading.Event()
+
+    def compute_and_rest() -> None:
+        computed.wait(20)
+        about_to_wait(long=True)
+        release.wait(20)
+
+    for _ in range(SHARE):
+        submit(dispatcher, compute_and_rest, "slow")
+    wait_until(lambda: dispatcher.loads()["slow"].held == SHARE)
+    submit(dispatcher, done.set, "slow")
+    wait_until(lambda: dispatcher.loads()["slow"].queued == 1)
+    computed.set()
+    assert done.wait(10)  # before the requests that it waits for end by themselves
