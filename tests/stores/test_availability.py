@@ -240,6 +240,18 @@ def test_a_later_loss_is_reported_again(
     assert [line["event"] for line in log_lines[1:]] == ["the store is not available"] * 2
 
 
+def test_a_health_check_alone_does_not_prove_that_a_store_is_back(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, log_lines: list[dict[str, Any]]
+) -> None:
+    """Soon after a loss the log says so only once an operation has succeeded."""
+    store = opening(replace(sqlite_config, patience=600.0), products)["catalog"]
+    store._availability.record_loss(ConnectionLost("its server has gone"))
+    for use in (lambda: check(store), lambda: store.read(count)):
+        log_lines.append({"event": "used"})
+        use()
+    assert [line["event"] for line in log_lines[1:]] == ["the store is not available", "used", "used", "the store is back"]
+
+
 @pytest.mark.parametrize("method", ["single", "run"])
 def test_the_log_is_watched_from_the_first_write_on(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, method: str
