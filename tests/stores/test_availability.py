@@ -249,7 +249,8 @@ def test_a_health_check_alone_does_not_prove_that_a_store_is_back(
     for use in (lambda: check(store), lambda: store.read(count)):
         log_lines.append({"event": "used"})
         use()
-    assert [line["event"] for line in log_lines[1:]] == ["the store is not available", "used", "used", "the store is back"]
+    events = [line["event"] for line in log_lines[1:]]
+    assert events == ["the store is not available", "used", "used", "the store is back"]
 
 
 @pytest.mark.parametrize("method", ["single", "run"])

@@ -272,8 +272,8 @@ def test_a_header_that_asks_for_something_else_is_damage(
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         other.execute("VACUUM")
         other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    number = value.to_bytes(4, "big")
-    subprocess.run(["dd", f"of={file}", "bs=1", f"seek={place}", "conv=notrunc", "status=none"], input=number, check=True)
+    write = ["dd", f"of={file}", "bs=1", f"seek={place}", "conv=notrunc", "status=none"]
+    subprocess.run(write, input=value.to_bytes(4, "big"), check=True)
     for operation in (lambda: serving.read(skus), lambda: serving.single(add, "lost")):
         with pytest.raises(Unavailable):
             operation()
