@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.stores.test_rows import add, skus
 
+from plughost._api.events import Event, Events
 from plughost._waiting import this_thread
 from plughost.stores import OutcomeUnknown, Session, Stores, StoresConfig, Unavailable
 from plughost.stores._manager import check
@@ -313,3 +314,31 @@ def test_connections_are_watched_once_a_thread_can_be_started(
     assert not is_watched()
     assert stores["watched"].read(skus) == []
     assert is_watched()
+
+
+def test_what_an_operation_waited_is_not_counted_for_the_next_one(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """One of three operations waits for the only connection, and its thread runs another one afterwards."""
+    store = opening(replace(config, pool_size=1, patience=30), plain_products)["catalog"]
+    store.events = Events()
+    seen: list[Event] = []
+    store.events.subscribe(seen.append, "store")
+    holds, waits = threading.Event(), threading.Event()
+
+    def hold(session: Session) -> None:
+        skus(session)
+        holds.set()
+        waits.wait(30)
+
+    def read_twice() -> None:
+        holds.wait(30)
+        this_thread.yield_turn = lambda _: waits.set()
+        for _ in range(2):
+            store.read(skus)
+
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(read_twice)
+        store.read(hold)
+        reading.result()
+    assert sorted(each.fields["waited"] > 0 for each in seen) == [False, False, True]
