@@ -150,11 +150,14 @@ def test_tls_1_2_is_the_minimum(serve: Serve, gate: Gate, https_lane: Lane, vers
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
 def test_a_closing_port_refuses_new_clients_without_a_reset() -> None:
     """Connections in the backlog are served; later ones are refused before they can send a request."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    closing, sockets = Listener(site="main", scheme="http", address="127.0.0.1", port=0, engine="waitress"), Sockets()
+    sockets.bind(closing)
+    with sockets.duplicate(closing) as listening:
         address = listening.getsockname()
+        listening.settimeout(20)
         with socket.create_connection(address) as early, socket.socket() as late:
             early.sendall(b"early")
-            drop_new_connections(listening)
+            sockets.release(closing)
             late.setblocking(False)
             late.connect_ex(address)
             with listening.accept()[0] as accepted:
@@ -187,6 +190,17 @@ def test_a_socket_of_systemd_is_no_more_public_than_the_settings(http1_lane: Lan
         pytest.raises(ListenError, match=rf'{name} .*\(0\.0\.0\.0\).* set sites\.main\.address = "0\.0\.0\.0"'),
     ):
         Sockets([(name, lent)]).bind(listener(http1_lane))
+
+
+def test_a_public_socket_of_systemd_is_served_if_the_settings_are_as_public() -> None:
+    """They say that the administrator wants that."""
+    public = Listener(site="main", scheme="http", address="0.0.0.0", port=0, engine="waitress")
+    with socket.create_server(("0.0.0.0", 0)) as lent:
+        sockets = Sockets([("main-http", lent)])
+        sockets.bind(public)
+        with sockets.duplicate(public) as served:
+            assert served.getsockname() == lent.getsockname()
+        sockets.release(public)
 
 
 def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:

@@ -71,8 +71,6 @@ class Sockets:
         elif name in self._inherited and _is_bound_to(self._inherited[name], listener):
             self._open[listener] = self._inherited.pop(name)
         else:
-            if name in self._inherited:
-                self._inherited.pop(name).close()
             self._refuse_duplicate(listener)
             self._open[listener] = open_socket(listener)
 
