@@ -6,6 +6,7 @@ import datetime
 import shutil
 import ssl
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from plughost import CertificateError, Operation, Route, RouteGroup, hookimpl
+from plughost._runtime.sites import Serving
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 
@@ -117,6 +119,23 @@ def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
         with pytest.raises(httpx.TransportError):
             _status(host, admitted)
         assert not host.host.reload().certificate
+
+
+def test_a_certificate_that_is_replaced_while_it_is_read_is_not_served() -> None:
+    """It would not be the one that was checked: a reload goes on with the old one, and a start ends."""
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())]) as host:
+        serving, sites = host.host.serving, host.host.generation.sites
+        read_before = replace(next(iter(serving.certificates.values())), chain=())
+        with pytest.raises(CertificateError, match="was replaced while it was being read; try again"):
+            serving.replace_certificate(read_before, sites, grace=20.0)
+        assert _status(host, _context(host)) == 200
+        starting = Serving(host.host.settings, lambda: read_before)
+        starting.prepare(sites)
+        with pytest.raises(CertificateError, match="was replaced while it was being read; try again"):
+            starting.open(sites)
+        starting.close(sites, grace=0.0)
+        starting.release_prepared()
+        starting.dispatcher.close(20.0)
 
 
 @pytest.mark.parametrize(
