@@ -263,6 +263,14 @@ def test_a_damaged_store_is_not_served_after_a_full_check_at_the_start(
         store.read(skus)
 
 
+def test_bytes_that_are_no_text_are_damage(serving: OpenStore[Session], file: Path) -> None:
+    """The driver's error has no code, and is not taken for a defect of the operation."""
+    with closing(sqlite3.connect(file)) as other, other:
+        other.execute("UPDATE products SET sku = CAST(x'ff' AS TEXT) WHERE id = 1")
+    with pytest.raises(Unavailable, match="decode"):
+        serving.read(skus)
+
+
 @pytest.mark.parametrize(("place", "value"), [(44, 9), (56, 2)], ids=["format", "encoding"])
 def test_a_header_that_asks_for_something_else_is_damage(
     serving: OpenStore[Session], file: Path, place: int, value: int
