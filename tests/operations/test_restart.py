@@ -266,7 +266,7 @@ def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("manager", ["", "@plughost-test-nobody"])
 def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox, manager: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that can't end, as in a migration that hangs, would keep the ports and the data folder."""
+    """One that hangs in a migration would keep the ports and the data folder. The command learns of its end."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager)
     stuck = build_wheel(sandbox.wheels, "plughost-c", "1.0", {"c.py": _STUCK}, plugins={"stuck": "c"})
     (sandbox.folder / "migrations" / "sqlite").mkdir(parents=True)
@@ -278,7 +278,7 @@ def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox, manager: str, mo
         wait_until(migrating.exists)
         host.process.terminate()
         assert host.process.wait(PATIENCE) == 0
-        restart.result(PATIENCE)
+        assert restart.result(PATIENCE) == "Error: Not restarted: the host is stopping.\n"
     with pytest.raises(ProcessLookupError):
         os.kill(int(migrating.read_text()), signal.SIGKILL)
 

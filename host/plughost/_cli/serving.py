@@ -155,8 +155,8 @@ def _stop(host: Host, control: Control, restart: Restart, reporter: Reporter) ->
             host.lifecycle.delay_stop(host.settings.host.shutdown_delay)
         reporter.report("stopping", "Stopping: finishing the requests in flight ...", replaced=False)
     answered = host.stop()
+    restart.end()  # first, so that the command is answered
     control.stop()
-    restart.end()
     reporter.report_end(host, answered=answered)
 
 

@@ -108,9 +108,9 @@ class Restart:
             self._successor.terminate()
 
     def end(self) -> None:
-        """Kill a successor that `cancel` has not ended by now: it would keep the sockets and the data folder's lock."""
+        """Wait until a cancelled successor ends, or kill it: it would keep the sockets and the data folder's lock."""
         if self._lock.locked() and self._successor is not None and not self.done:
-            self._successor.wait(0)
+            self._successor.wait()
 
     def _start_successor(self) -> dict[str, Any]:
         own_end, successor_end = socket.socketpair()
@@ -170,10 +170,10 @@ class _Successor:
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
 
-    def wait(self, seconds: float = 5.0) -> bool:
-        """Wait for it to end; then kill it. Return whether that was necessary."""
+    def wait(self) -> bool:
+        """Wait for it to end; after 5 s, kill it. Return whether that was necessary."""
         try:
-            self._process.wait(seconds)
+            self._process.wait(5.0)
         except subprocess.TimeoutExpired:
             self._signal(signal.SIGKILL)
             self._process.wait()
