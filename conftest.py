@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+from plughost._servers.threads import set_stack_size
+
 ALL: Final = bool(os.environ.get("PLUGHOST_TEST_ALL"))
 
 
@@ -42,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         settings.register_profile("plughost", deadline=None, suppress_health_check=[HealthCheck.too_slow])
         settings.load_profile("plughost")
+    set_stack_size()  # as a host does: tests call parts of it in threads of their own
     config.addinivalue_line("markers", "thorough: one of many of its kind, which only a complete run needs")
 
 

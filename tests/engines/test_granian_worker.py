@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import http.client
 import os
 import socket
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.engines.conftest import tokio_workers
+from tests.stacks import stack_size
 
 from plughost._servers.base import EngineOptions
 from plughost._servers.connections import backlog_size
@@ -99,15 +99,9 @@ def test_granians_threads_inherit_the_processor() -> None:
 def test_granians_threads_have_a_sufficient_stack() -> None:
     """With less than Python expects, recursive C code for deeply nested JSON crashes Python 3.13."""
     sizes: list[int] = []
-    libc = ctypes.CDLL(None)
-    libc.pthread_self.restype = ctypes.c_ulong
 
     def schedule(watcher: Watcher) -> None:
-        attributes, size = ctypes.create_string_buffer(64), ctypes.c_size_t()
-        libc.pthread_getattr_np(ctypes.c_ulong(libc.pthread_self()), attributes)
-        libc.pthread_attr_getstacksize(attributes, ctypes.byref(size))
-        libc.pthread_attr_destroy(attributes)
-        sizes.append(size.value)
+        sizes.append(stack_size())
         watcher.done()
 
     with working(schedule) as (_, port), contextlib.suppress(http.client.HTTPException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -316,7 +317,7 @@ def test_a_restart_that_fails_at_a_port_leaves_the_others_open(sandbox: Sandbox)
     settings.write_text(settings.read_text().replace(*_WITH_HTTPS, 1))
     with sandbox.serving("--dev") as host, socket.create_server(("127.0.0.1", 0)) as other:
         settings.write_text(settings.read_text().replace("https_port = 0", f"https_port = {other.getsockname()[1]}", 1))
-        assert "Address already in use" in sandbox.run("restart", code=1)
+        assert os.strerror(errno.EADDRINUSE) in sandbox.run("restart", code=1)
         assert httpx.get(f"{host.url()}/greeter", trust_env=False).json()["count"] == 1
 
 

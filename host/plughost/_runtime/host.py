@@ -27,6 +27,7 @@ from plughost._runtime.lifecycle import Phase
 from plughost._runtime.state import HostState
 from plughost._runtime.trusted import TrustedControl
 from plughost._runtime.view import LiveView
+from plughost._servers.threads import set_stack_size
 from plughost._settings.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Host(HostState):
             ListenError: A listener can't be opened. Those already open are closed again.
             Interrupted: It was asked to stop meanwhile.
         """
+        set_stack_size()
         with self._change_lock:
             environment = environment or self.environment()
             registry = self._registry(environment, self.settings)

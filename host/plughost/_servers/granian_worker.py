@@ -21,6 +21,7 @@ from granian.net import SocketHolder  # type: ignore[attr-defined]  # public the
 
 from plughost._servers.connections import BACKLOG, connect_once, wait_until_accepted
 from plughost._servers.processor import call_in_named_thread, call_when_idle
+from plughost._servers.threads import STACK_BYTES
 
 if TYPE_CHECKING:
     from plughost._servers.base import EngineOptions
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
 _IDLE_SECONDS: Final = 30  # after which an idle thread of granian's pool ends, except the first
-_STACK_BYTES: Final = 8 * 1024 * 1024  # of a thread, as Python's own have: from 3.13 on it relies on this size
 
 
 class _ImmediateLoop:
@@ -108,7 +108,7 @@ class GranianWorker:
         Raises:
             BaseException: granian panics, at a key that it doesn't know.
         """
-        os.environ.setdefault("RUST_MIN_STACK", str(_STACK_BYTES))
+        os.environ.setdefault("RUST_MIN_STACK", str(STACK_BYTES))
         loop = _ImmediateLoop()
         serve = partial(self._worker.serve_mtr, _Scheduler(loop, schedule), loop, self._signal)
         with socket.create_server(("127.0.0.1", 0), backlog=0) as idle_socket:

@@ -5,13 +5,14 @@ A thread that has nothing to do parks. It is woken with something to do, or to r
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from _thread import LockType, allocate_lock
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from sys import maxsize
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from plughost._waiting import this_thread
 
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 Work = Callable[["ThreadGroup"], None]
 """What a thread does when it is woken; it gets the thread's group."""
+
+STACK_BYTES: Final = 8 * 1024 * 1024
+"""The stack of a thread: from Python 3.13 on, recursive C code relies on this size."""
+
+
+def set_stack_size() -> None:
+    """Give the threads that Python starts from now on `STACK_BYTES`: on musl, or after `ulimit -s`, it is less."""
+    if sys.platform == "linux" and not threading.stack_size():
+        threading.stack_size(STACK_BYTES)
 
 
 class ParkedThread:
