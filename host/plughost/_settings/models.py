@@ -15,6 +15,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -50,29 +51,19 @@ _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Table(BaseModel):
-    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults.
-
-    Most tables are only read as parts of another, so no validator of their own is built before it is needed. Nor do
-    they have validators for all fields: these would take half of the time until a command knows its settings.
-    """
+    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
-        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False, defer_build=True
+        extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
 
-    @model_validator(mode="before")
+    @field_validator("*", mode="before")
     @classmethod
-    def _pass_bool_as_text(cls, values: object) -> object:
-        """Let pydantic refuse a boolean for a number, which it would take for 0 or 1."""
-        if isinstance(values, dict):
-            numbers = (key for key, value in values.items() if isinstance(value, bool) and cls._is_number(key))
-            values = {**values, **{key: str(values[key]).lower() for key in numbers}}
-        return values
-
-    @classmethod
-    def _is_number(cls, key: str) -> bool:
-        annotation = cls.model_fields[key].annotation if key in cls.model_fields else None
-        return not {int, float, ByteSize}.isdisjoint((annotation, *get_args(annotation)))
+    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if isinstance(value, bool) and {int, float, ByteSize} & {annotation, *get_args(annotation)}:
+            raise ValueError(f"must be a number, not {str(value).lower()}")
+        return value
 
 
 class CompressionSettings(Table):
