@@ -267,7 +267,7 @@ def test_a_stop_during_a_restart_is_reported_as_one(sandbox: Sandbox) -> None:
 
 @pytest.mark.parametrize("manager", ["", "@plughost-test-nobody"])
 def test_a_stop_leaves_no_next_process_behind(sandbox: Sandbox, manager: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that hangs in a migration would keep the ports and the data folder. The command learns of its end."""
+    """One that hangs in a migration would keep the ports and the data folder. The restart is answered."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager)
     stuck = build_wheel(sandbox.wheels, "plughost-c", "1.0", {"c.py": _STUCK}, plugins={"stuck": "c"})
     (sandbox.folder / "migrations" / "sqlite").mkdir(parents=True)

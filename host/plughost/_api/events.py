@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -169,15 +168,10 @@ class RequestKind(NamedTuple):
 
 def code_of(status: Any) -> int:
     """Return the code of a Falcon status. 500 for an invalid one."""
-    try:
-        return _parse_status(status)
-    except (TypeError, ValueError):
-        return 500
-
-
-@lru_cache(64)
-def _parse_status(status: Any) -> int:
     import falcon  # noqa: PLC0415 - not every command needs it
 
-    code: int = falcon.http_status_to_code(status)
+    try:
+        code: int = falcon.http_status_to_code(status)
+    except (TypeError, ValueError):
+        return 500
     return code

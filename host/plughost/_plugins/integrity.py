@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CODE_SUFFIXES: Final = frozenset({".py", ".pyc", ".so", ".pyd", ".pth", ".sql"})
 _VIRTUALENV_FILES: Final = ("_virtualenv.pth", "_virtualenv.py")
 """Files that virtualenv and uv add to an environment, in no RECORD."""
-_PIPX_FLAG: Final = re.compile(rb"\A(#!\S+) -E(?=\n)")
+_PIPX_FLAG: Final = re.compile(rb"(#!\S+) -E(?=\n)")
 """What pipx adds to the first line of commands, so that Python ignores PYTHONPATH and the like."""
 
 
@@ -76,9 +76,11 @@ def _file_problem(path: Path, recorded: str) -> str | None:
         return None if path.suffix == ".pyc" else "is gone"
     except OSError as error:
         return f"can't be read: {error.strerror}"
-    accepted = (hashlib.new(algorithm, each).digest() for each in {content, _PIPX_FLAG.sub(rb"\1", content)})
-    actual = {base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in accepted}
-    return None if digest.rstrip("=") in actual else "was changed"
+    accepted = [content]
+    if flagged := _PIPX_FLAG.match(content):
+        accepted.append(flagged[1] + content[flagged.end() :])
+    actual = [base64.urlsafe_b64encode(hashlib.new(algorithm, each).digest()).decode() for each in accepted]
+    return None if digest.rstrip("=") in {each.rstrip("=") for each in actual} else "was changed"
 
 
 def _unrecorded_code(roots: Collection[Path], packages: Collection[Path], known: Collection[Path]) -> set[Path]:
