@@ -10,6 +10,7 @@ from tests.engines.dispatching import SHARE, hold, submit
 from plughost._waiting import about_to_wait
 
 if TYPE_CHECKING:
+    import pytest
     from tests.engines.conftest import WaitUntil
 
     from plughost._servers.dispatcher import Dispatcher
@@ -89,3 +90,30 @@ def test_a_slow_request_that_yields_keeps_no_other_waiting(
     wait_until(lambda: dispatcher.loads()["slow"].queued == 1)
     computed.set()
     assert done.wait(10)  # before the requests that it waits for end by themselves
+
+
+def test_a_request_that_becomes_slow_as_it_yields_leaves_its_share(
+    dispatcher: Dispatcher, release: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The watcher may take the lock first, and make it a slow one."""
+    lock, waits = dispatcher._lock, threading.Event()
+
+    class AfterTheWatcher:
+        def __enter__(self) -> None:
+            with lock:
+                dispatcher._demote(dispatcher._run_count)
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    def wait() -> None:
+        with monkeypatch.context() as late:
+            late.setattr(dispatcher, "_lock", AfterTheWatcher())
+            about_to_wait(long=True)
+        waits.set()
+        release.wait(20)
+
+    submit(dispatcher, wait, "waits")
+    assert waits.wait(20)
+    assert dispatcher.loads()["waits"].held == 0

@@ -25,9 +25,8 @@ from plughost.testing import running_host
 from .conftest import NotesPlugin, PrivateRedis, notes_host
 
 if TYPE_CHECKING:
-    import httpx
-
     from plughost._api.declarations import Health
+    from plughost.testing import RunningHost
 
 
 def limits_in(redis: PrivateRedis, **settings: Any) -> RateLimits:
@@ -83,7 +82,7 @@ def test_a_reload_closes_only_connections_that_it_replaces(redis: PrivateRedis) 
 def test_a_redis_outage_under_load_causes_no_500(redis: PrivateRedis, setting: str, without: int) -> None:
     """Meanwhile requests are accepted or 503, as the settings say; afterwards they are counted again."""
     limits = {"storage": redis.url, "on_storage_failure": setting, "timeout": 0.2}
-    with notes_host(NotesPlugin("1000000/hour"), rate_limits=limits) as host, load_on(host.client()) as seen:
+    with notes_host(NotesPlugin("1000000/hour"), rate_limits=limits) as host, load_on(host) as seen:
         wait_until(lambda: seen[200])
         redis.stop()
         seen.clear()
@@ -220,17 +219,21 @@ class Seen(Counter[int]):
 
 
 @contextmanager
-def load_on(client: httpx.Client) -> Iterator[Seen]:
-    """Send requests from four threads; an exception in one fails the test."""
+def load_on(host: RunningHost) -> Iterator[Seen]:
+    """Send requests from four threads, each with its own client; an exception in one fails the test.
+
+    Threads that share httpx's pool close one another's connections when these have been idle for 5 s.
+    """
     seen, done = Seen(), threading.Event()
 
     def ask() -> None:
-        while not done.is_set():
-            status = client.get("/notes").status_code
-            seen[status] += 1
-            seen.ever.add(status)
+        with host.client() as client:
+            while not done.is_set():
+                status = client.get("/notes").status_code
+                seen[status] += 1
+                seen.ever.add(status)
 
-    with client, ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(4) as pool:
         threads = [pool.submit(ask) for _ in range(4)]
         try:
             yield seen

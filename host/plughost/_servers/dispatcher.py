@@ -155,23 +155,12 @@ class Dispatcher:
 
     def yield_turn(self, long: bool) -> None:
         """Pass the turn on if this job is to wait for long or others wait now. A slow one leaves its share."""
-        if long and this_thread.native_id in self._slow:
-            self._leave_share()
-        elif long or self._backlog:
-            with self._lock:
-                self._pass_turn_on(long)
-
-    def _leave_share(self) -> None:
-        """Let a slow job count no more against its plugin's share."""
-        with self._lock:
-            share = self._slow[this_thread.native_id]
-            if share.begin_yield():
-                del self._slow[this_thread.native_id]
-                share.held -= 1
-                self._held -= 1
-                self._admit_queued(share)
-                if self._backlog and self._turn.acquire(False):
-                    self._promote(self._own_group)
+        if long or self._backlog:
+            with self._lock:  # the watcher may just have found that this job is slow
+                if this_thread.native_id not in self._slow:
+                    self._pass_turn_on(long)
+                elif long:
+                    self._leave_share()
 
     def _run_jobs(self, group: ThreadGroup, job: Job | None = None) -> None:
         """Run the given job, then those of the backlog, until another thread has the turn or none is left."""
@@ -250,6 +239,17 @@ class Dispatcher:
                 self._watcher.mark_slow(thread, job)
             self._admit_queued(job.share)  # if it came from the queue, it doesn't hold the thread that it got
             self._release_turn(group)
+
+    def _leave_share(self) -> None:
+        """Let a slow job count no more against its plugin's share."""
+        share = self._slow[this_thread.native_id]
+        if share.begin_yield():
+            del self._slow[this_thread.native_id]
+            share.held -= 1
+            self._held -= 1
+            self._admit_queued(share)
+            if self._backlog and self._turn.acquire(False):
+                self._promote(self._own_group)
 
     def _has_room(self, share: Share) -> bool:
         return share.held == 0 or (share.held < share.limit and self._held < self._max_held)
