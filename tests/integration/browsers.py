@@ -23,6 +23,7 @@ def opened_browser(*arguments: str) -> Iterator[Chrome]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     browser = Chrome(options=options, service=Service(DRIVER))
     try:
+        browser.set_script_timeout(120)  # seconds: axe examines the longest page for more than 30 on a slow machine
         yield browser
     finally:
         browser.quit()
