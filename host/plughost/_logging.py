@@ -160,8 +160,8 @@ class LineWriter:
         """Write complete events as JSON, as many as possible with one system call.
 
         Returns:
-            Whether it did. Otherwise each event must be logged in its context, for a person or a subscriber, or since
-            the context has values for the line.
+            Whether it did. Otherwise each event must be logged in its context: for a person or a subscriber, or since
+            the context has values for the line, or one is odd.
         """
         if not self._is_json or (self._watchers is not None and self._watchers.watched):
             return False
@@ -171,8 +171,7 @@ class LineWriter:
         try:
             data = _encode_lines(lines)
         except _ENCODING_ERRORS:
-            events = (msgspec.to_builtins(line, enc_hook=str) for line in lines)
-            data = "".join(f"{_encode_as_strings(event)}\n" for event in events).encode()
+            return False
         begin = 0
         while begin < len(data):
             end = data.rfind(b"\n", begin, begin + self._batch_bytes)
