@@ -19,10 +19,12 @@ from plughost.stores._errors import Busy, ConnectionLost, Refused, SetupError, U
 from plughost.stores._pool import Pool, WaitStatistics
 from plughost.stores._postgresql_sessions import (
     IDLE,
+    IS_UNSHARED,
     PostgreSQLAdminSession,
     ReadSession,
     SingleSession,
     WriteSession,
+    begin_session,
     lock_key,
 )
 from plughost.stores._sessions import TABLE, BaseDatabase, Mode, quote
@@ -68,9 +70,8 @@ class PostgreSQL(BaseDatabase):
 
     def connect(self, seconds: float, **settings: int) -> Any:
         """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
-        claim = f"SELECT pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
-        connection, found = self._connect(claim, seconds, **settings)
-        claimed, connection.incarnation = found
+        claim = f"{IS_UNSHARED} AND pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
+        connection, (claimed, connection.incarnation) = self._connect(claim, seconds, **settings)
         if not claimed:
             connection.close()
             raise Busy(f"The {self.label} is being migrated by another host, purged or restored.")
@@ -85,13 +86,11 @@ class PostgreSQL(BaseDatabase):
 
     def administer(self) -> PostgreSQLAdminSession:
         db = self._open_admin_session(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0)
-        # From version 14 on, a server then rolls a long migration back soon after its host was killed.
-        check = "client_connection_check_interval"
-        db.rows("SELECT set_config(name, '1s', false) FROM pg_settings WHERE name = ?", check)
+        db.adjust_limits()
         return db
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        connection, _ = self._connect("SELECT 1", **settings)
+        connection, _ = self._connect("1", **settings)
         return PostgreSQLAdminSession(connection, self.store)
 
     def trial(self) -> PostgreSQLAdminSession:
@@ -144,8 +143,8 @@ class PostgreSQL(BaseDatabase):
                 db.rows(f"DELETE FROM {TABLE} WHERE store = ?", self.store)  # noqa: S608 - our own table's name  # nosec B608
             db.commit_transaction()
 
-    def _connect(self, query: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
-        """Return a new connection in autocommit mode, with settings of the server, and its first query's row.
+    def _connect(self, columns: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
+        """Return a new connection in autocommit mode, with settings of the server, and the row of these columns.
 
         Give up after `connect_timeout` for the connection and as long again for the row, since a pooler lets clients
         in that then wait for its server; and after some seconds in all.
@@ -160,23 +159,19 @@ class PostgreSQL(BaseDatabase):
             raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
-        options = [arguments.pop("options", ""), "-c timezone=UTC", *(f"-c {k}={v}" for k, v in settings.items())]
         if seconds is not None:
             hosts = 1 + arguments.get("host", "").count(",")  # libpq gives each of them as long, in whole seconds
             limit = max(1, int(min(limit or seconds, seconds / hosts)))
         arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
-            connection = driver.connect(
-                **arguments, options=" ".join(options).strip(), connection_factory=_connection_class(driver)
-            )
+            connection = driver.connect(**arguments, connection_factory=_connection_class(driver))
         connected = time.monotonic()
         allowed = min(limit or _NO_LIMIT, _NO_LIMIT if seconds is None else begun + seconds - connected)
         try:
             connection.autocommit = True
             with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
-                cursor.execute(query)
-                return connection, cursor.fetchone()
+                return connection, begin_session(cursor, columns, settings, self.label)
         except BaseException as error:
             connection.close()
             if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
-from plughost.stores._errors import LOCKED, ConnectionLost, Damaged, OutcomeUnknown, StoreError, one_line, translate
+from plughost.stores._errors import (
+    LOCKED,
+    ConnectionLost,
+    Damaged,
+    OutcomeUnknown,
+    SetupError,
+    StoreError,
+    one_line,
+    translate,
+)
 from plughost.stores._sessions import TABLE, BaseAdminSession, Fetch, Session, check_values, quote
 
 T = TypeVar("T")
@@ -21,7 +30,18 @@ T = TypeVar("T")
 IDLE: Final = 0
 """The status of a connection in no transaction."""
 _POLL_INTERVAL: Final = 0.05
+_IDLE_SESSIONS_END: Final = 140000  # from this version on, `idle_session_timeout` exists
 _SHARED_LOCK: Final = "plughost migrations"
+_MARK: Final = "plughost.connected"
+IS_UNSHARED: Final = f"coalesce(current_setting('{_MARK}', true), '') = ''"
+"""Whether a session of the server was not given to a connection of a host yet, in SQL; see `begin_session`."""
+# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server rolls
+# a long one back soon after its host was killed.
+_MIGRATION_LIMITS: Final = """
+SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false)
+FROM pg_settings
+WHERE name IN ('client_connection_check_interval', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
 _HAS_PRIVILEGES: Final = """
 SELECT coalesce(bool_and(has_table_privilege(to_regclass(?), privilege)), true) FROM unnest(?::text[]) AS privilege
 """
@@ -191,6 +211,10 @@ class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
     def script(self, sql: str) -> None:
         self.rows(sql)
 
+    def adjust_limits(self) -> None:
+        """Replace the limits of time that hold for ordinary sessions by those of a migration."""
+        self.rows(_MIGRATION_LIMITS)
+
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
         cursor.execute(sql, values)
 
@@ -231,3 +255,29 @@ class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
 def lock_key(name: str) -> int:
     """Return the 64-bit key of an advisory lock; keys are per database."""
     return int.from_bytes(hashlib.blake2b(f"plughost store {name}".encode(), digest_size=8).digest(), signed=True)
+
+
+def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], label: str) -> list[Any]:
+    """Set what the host relies on, and return the row of these columns, by one query.
+
+    As options of the connection, a pooler would refuse or ignore the settings.
+
+    Raises:
+        SetupError: A pooler lets connections share a session of the server, and so their claims and settings.
+    """
+    connection = cursor.connection
+    settings = {_MARK: "on", "timezone": "UTC", "default_transaction_isolation": "read committed", **settings}
+    if connection.server_version >= _IDLE_SESSIONS_END:
+        settings["idle_session_timeout"] = 0  # the claims of a session end with it
+    changes = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
+    cursor.execute(f"SELECT {IS_UNSHARED}, pg_backend_pid(), {columns}, {changes}")
+    is_unshared, process, *row = cursor.fetchone()
+    if process != connection.get_backend_pid():  # a pooler's: the next query must be of the same session
+        cursor.execute(f"SELECT NOT {IS_UNSHARED}")
+        is_unshared = is_unshared and cursor.fetchone()[0]
+    if not is_unshared:
+        raise SetupError(
+            f"The {label} is reached through a pooler that lets connections share a session of the server: use session "
+            "pooling (in PgBouncer, pool_mode = session and server_reset_query = DISCARD ALL), or connect directly"
+        )
+    return row[: -len(settings)]
