@@ -70,6 +70,17 @@ def test_a_user_without_the_right_to_create_tables_fails_only_the_plugin(
     )
 
 
+def test_a_schema_that_is_missing_fails_only_the_plugin(
+    opening: Callable[..., Stores], postgresql: str, plain_products: Store, tmp_path: Path
+) -> None:
+    """The reason says what to create or grant."""
+    config = StoresConfig(folder=tmp_path, url=f"{postgresql}?options=-csearch_path%3Dmissing")
+    assert str(opening(config, plain_products).failures["catalog-plugin"]) == (
+        "store catalog: no schema has been selected to create in: create the schema of its search_path, or let its "
+        "owner grant the user of the URL USAGE on it"
+    )
+
+
 @pytest.mark.parametrize(
     ("privilege", "table"),
     [

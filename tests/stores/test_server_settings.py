@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.stores.test_rows import add
 
-from plughost import Store
 from plughost.stores import Stores, StoresConfig, migrate_stores, prepare_stores
+
+if TYPE_CHECKING:
+    from tests.stores.server import Server
+
+    from plughost import Store
 
 WAITING = """
 SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
@@ -54,6 +62,20 @@ def wait_for_the_end_of(
             wait_for(lambda: first_value(administrator, is_there) == 0)
 
     return wait_for_the_end
+
+
+@pytest.fixture
+def russian(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let servers that are started from now on know the language, or skip the test."""
+    if shutil.which("localedef") is None:
+        pytest.skip("messages of other languages are not tested: there is no localedef")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        command = ["localedef", "-f", "UTF-8", "-i", "ru_RU", f"{folder}/ru_RU.UTF-8"]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("messages of other languages are not tested: the sources of locales are not installed")
+        monkeypatch.setenv("LOCPATH", folder)
+        yield
 
 
 def first_value(cursor: Any, sql: str) -> object:
@@ -117,3 +139,36 @@ def test_a_migration_outlasts_limits_of_transactions(
     stores.open()
     assert stores["catalog"].state == "open"
     stores.close()
+
+
+@pytest.mark.usefixtures("russian")
+def test_a_refused_connection_is_recognized_in_any_language(
+    opening: Callable[..., Stores],
+    *,
+    request: pytest.FixtureRequest,
+    plain_products: Store,
+    psycopg2: Any,
+    wait_for: Callable[..., None],
+    tmp_path: Path,
+    log_lines: list[dict[str, Any]],
+) -> None:
+    """The caller waits for one, and the store is not lost; before it admits a connection, a server sends no code that arrives."""
+    server: Server = request.getfixturevalue("server")
+    with closing(psycopg2.connect(server.url)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("ALTER SYSTEM SET lc_messages = 'ru_RU.UTF-8'")
+        cursor.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 2; GRANT ALL ON SCHEMA public TO few")
+        cursor.execute("SELECT pg_reload_conf()")
+    theirs = server.url.replace("postgres@", "few@")
+
+    def is_refused() -> bool:
+        with ExitStack() as connections, pytest.raises(psycopg2.OperationalError) as refused:
+            for _ in range(3):
+                connections.enter_context(closing(psycopg2.connect(theirs)))
+        return "FATAL" not in str(refused.value)
+
+    wait_for(is_refused)
+    store = opening(StoresConfig(folder=tmp_path, url=theirs, patience=20), plain_products)["catalog"]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda number: store.single(add, f"{number}"), range(40)))
+    assert [line["event"] for line in log_lines] == ["the store was migrated"]

@@ -126,6 +126,10 @@ LOCKED: Final = ("40P01", "55P03")
 _DUPLICATE: Final = ("SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY", "SQLITE_CONSTRAINT_ROWID", "23505")
 _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
 _LACKS_PRIVILEGE: Final = "42501"
+_ADVICE: Final = {
+    _LACKS_PRIVILEGE: "let its owner grant the user of the URL what it lacks",
+    "3F000": "create the schema of its search_path, or let its owner grant the user of the URL USAGE on it",
+}
 _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
 _SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
@@ -150,9 +154,8 @@ def translate(error: BaseException, label: str, *, reads: bool = False) -> Store
         return None
     code: str = getattr(error, "pgcode", None) or getattr(error, "sqlite_errorname", None) or ""
     text = one_line(error)
-    if code == _LACKS_PRIVILEGE:
-        # The further lines quote the host's own statement, which doesn't help whoever grants the privilege.
-        text = f"{str(error).splitlines()[0]}: let its owner grant the user of the URL what it lacks"
+    if code in _ADVICE:  # the further lines quote the host's own statement, which doesn't help whoever follows it
+        text = f"{str(error).splitlines()[0]}: {_ADVICE[code]}"
     if code == _SHORTENED:
         text += "; its file or its log, -wal, was shortened while in use, and what that held is lost"
     message = f"{label}: {text}"

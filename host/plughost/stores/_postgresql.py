@@ -49,7 +49,7 @@ WHERE coalesce(indrelid, pg_class.oid) IN (SELECT to_regclass(quote_ident(name))
 """
 # The reset time of the statistics identifies a server's incarnation: each crash and each other server has its own.
 _INCARNATION: Final = "SELECT stats_reset FROM pg_stat_bgwriter"
-_SERVER_MESSAGE: Final = re.compile(r"\bFATAL\b")
+_SERVER_MESSAGE: Final = re.compile(":  ")  # libpq puts it behind the severity, which is in the server's language
 _IS_FULL: Final = re.compile("(too many (connections|clients)|connection slots).*")
 _DEFAULTS: Final = {
     "application_name": "plughost",
@@ -192,7 +192,8 @@ class PostgreSQL(BaseDatabase):
             if isinstance(found, ConnectionLost):
                 # Before it admits a connection, a server sends a severity but no code that libpq passes on.
                 text = _IS_FULL.sub(r"\g<0>; to open, a store needs 2 connections: raise the limit", str(found))
-                found = (Refused if _SERVER_MESSAGE.search(text) else Unreached)(text)
+                is_refusal = not error.pgcode and _SERVER_MESSAGE.search(str(error))
+                found = (Refused if is_refusal else Unreached)(text)
             raise found or error from error
 
 
