@@ -277,7 +277,7 @@ def _require_tool(tool: str, arguments: list[str], database: Database | None) ->
 def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
     _require_tool(tool, arguments, database)
-    environment = dict(os.environ)
+    environment = {**os.environ, "PGCLIENTENCODING": "UTF8"}  # a role or a database may have another
     if database is not None:
         extensions = driver_for(database.store).extensions
         parts = extensions.parse_dsn(database.config.url)
@@ -286,7 +286,13 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
         parts.setdefault("connect_timeout", database.config.connect_timeout)
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
     done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
-        [tool, *arguments], input=script, env=environment, capture_output=True, text=True, check=False
+        [tool, *arguments],
+        input=script,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+        errors="surrogateescape",  # a backup that somebody else made may have another encoding
+        check=False,
     )
     if done.returncode != 0:
         message = f"{tool} failed: {done.stderr.strip()}"

@@ -57,6 +57,24 @@ def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
     assert stores["notes"].read(lambda db: db.session.rows("SELECT count(*) FROM notes")) == [(1,)]
 
 
+def test_a_backup_has_texts_of_any_encoding(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
+) -> None:
+    """The encoding that a role or a database has for other clients doesn't matter."""
+    with closing(psycopg2.connect(postgresql)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(f"ALTER DATABASE {postgresql.rpartition('/')[2]} SET client_encoding = 'LATIN1'")
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    for sku in ("ä", "€"):
+        stores["catalog"].run(add, sku)
+    file = tmp_path / "catalog.dump"
+    backup(stores["catalog"], file)
+    stores.close()
+    restore(prepare_stores({"p": (products,)}, config)["catalog"], file)
+    assert opening(config, products)["catalog"].read(skus) == ["ä", "€"]
+
+
 def test_two_backups_to_one_file_do_not_mix(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
 ) -> None:

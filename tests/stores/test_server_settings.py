@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -139,6 +140,31 @@ def test_a_migration_outlasts_limits_of_transactions(
     stores.open()
     assert stores["catalog"].state == "open"
     stores.close()
+
+
+@pytest.mark.parametrize("setting", ["extra_float_digits = 0", "standard_conforming_strings = off"])
+def test_values_stay_as_they_are(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, set_for_all: Callable[[str], None], setting: str
+) -> None:
+    """Numbers are not rounded, and a backslash in SQL is one on both databases."""
+    set_for_all(setting)
+    store = opening(config, plain_products)["catalog"]
+    assert store.read(lambda session: session.row(r"SELECT 0.1::float8 + 0.2::float8, '\'")) == (0.1 + 0.2, "\\")
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_cannot_hold_every_text_is_refused(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, administrator: Any, encoding: str
+) -> None:
+    """Else each client that sends another text would find a fault; the reason says what to create."""
+    name = f"{urlsplit(config.url).path[1:]}_{encoding.lower()}"
+    administrator.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+    try:
+        elsewhere = replace(config, url=urlsplit(config.url)._replace(path=f"/{name}").geturl())
+        reason = str(opening(elsewhere, plain_products).failures["catalog-plugin"])
+    finally:
+        administrator.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    assert f"a database with the encoding {encoding}, which can't hold every text as it is: create one" in reason
 
 
 @pytest.mark.usefixtures("russian")

@@ -35,6 +35,13 @@ _SHARED_LOCK: Final = "plughost migrations"
 _MARK: Final = "plughost.connected"
 IS_UNSHARED: Final = f"coalesce(current_setting('{_MARK}', true), '') = ''"
 """Whether a session of the server was not given to a connection of a host yet, in SQL; see `begin_session`."""
+_SETTINGS: Final = {
+    _MARK: "on",
+    "timezone": "UTC",
+    "default_transaction_isolation": "read committed",
+    "standard_conforming_strings": "on",
+    "extra_float_digits": 1,  # else numbers are rounded
+}
 # What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server rolls
 # a long one back soon after its host was killed.
 _MIGRATION_LIMITS: Final = """
@@ -263,10 +270,16 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
     As options of the connection, a pooler would refuse or ignore the settings.
 
     Raises:
-        SetupError: A pooler lets connections share a session of the server, and so their claims and settings.
+        SetupError: A pooler lets connections share a session of the server, and so their claims and settings; or the
+            database can't hold every text.
     """
     connection = cursor.connection
-    settings = {_MARK: "on", "timezone": "UTC", "default_transaction_isolation": "read committed", **settings}
+    if (encoding := connection.get_parameter_status("server_encoding")) not in {None, "UTF8"}:
+        raise SetupError(
+            f"The {label} is in a database with the encoding {encoding}, which can't hold every text as it is: create "
+            "one with ENCODING 'UTF8', to which a backup of this one can be restored"
+        )
+    settings = {**_SETTINGS, **settings}
     if connection.server_version >= _IDLE_SESSIONS_END:
         settings["idle_session_timeout"] = 0  # the claims of a session end with it
     changes = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
