@@ -38,7 +38,7 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="PgBouncer is not instal
 
 @pytest.fixture
 def pooled(postgresql: str, psycopg2: Any, tmp_path: Path, wait_for: Callable[..., None]) -> Iterator[Pool]:
-    """Return a function that starts a pooler with a mode and further settings, and returns those of a host behind it."""
+    """Return a function that starts a pooler with a mode and further settings, and returns settings of a host."""
     server = urlsplit(postgresql)
     running: list[subprocess.Popen[bytes]] = []
 
@@ -105,7 +105,13 @@ def test_session_pooling_needs_no_setting_of_the_pooler(
 @pytest.mark.parametrize("lines", [(), ("server_round_robin = 1", "min_pool_size = 5")])
 @pytest.mark.parametrize("mode", ["transaction", "statement"])
 def test_shared_sessions_are_refused(
-    opening: Callable[..., Stores], pooled: Pool, plain_products: Any, query: Query, *, mode: str, lines: tuple[str, ...]
+    opening: Callable[..., Stores],
+    pooled: Pool,
+    plain_products: Any,
+    query: Query,
+    *,
+    mode: str,
+    lines: tuple[str, ...],
 ) -> None:
     """Hosts would share their claims there, so that one could purge what another serves; none is left behind."""
     for _ in range(2):

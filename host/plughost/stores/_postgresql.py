@@ -71,7 +71,8 @@ class PostgreSQL(BaseDatabase):
     def connect(self, seconds: float, **settings: int) -> Any:
         """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
         claim = f"{IS_UNSHARED} AND pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
-        connection, (claimed, connection.incarnation) = self._connect(claim, seconds, **settings)
+        connection, found = self._connect(claim, seconds, **settings)
+        claimed, connection.incarnation = found
         if not claimed:
             connection.close()
             raise Busy(f"The {self.label} is being migrated by another host, purged or restored.")
@@ -156,7 +157,10 @@ class PostgreSQL(BaseDatabase):
             limit = max(0, int(arguments["connect_timeout"]))  # 0 means no limit
         except (driver.ProgrammingError, ValueError) as error:
             # libpq's message would repeat the URL with the password.
-            raise SetupError(f"The URL of the {self.label} is malformed: {self.config.place}") from error
+            raise SetupError(
+                f"The URL of the {self.label} is malformed: {self.config.place}; write % in a part as %25, and "
+                "parameters as libpq knows them"
+            ) from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1
         if seconds is not None:

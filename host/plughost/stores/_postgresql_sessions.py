@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
@@ -42,8 +42,8 @@ _SETTINGS: Final = {
     "standard_conforming_strings": "on",
     "extra_float_digits": 1,  # else numbers are rounded
 }
-# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server rolls
-# a long one back soon after its host was killed.
+# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server
+# rolls a long one back soon after its host was killed.
 _MIGRATION_LIMITS: Final = """
 SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false)
 FROM pg_settings
@@ -293,4 +293,4 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
             f"The {label} is reached through a pooler that lets connections share a session of the server: use session "
             "pooling (in PgBouncer, pool_mode = session and server_reset_query = DISCARD ALL), or connect directly"
         )
-    return row[: -len(settings)]
+    return list(row[: -len(settings)])
