@@ -130,3 +130,21 @@ def test_sessions_that_a_pooler_does_not_reset_are_refused(
     config = pooled("session", "server_reset_query =", "default_pool_size = 2")
     opening(config, plain_products).close()
     assert "server_reset_query = DISCARD ALL" in str(opening(config, plain_products).failures["catalog-plugin"])
+
+
+def test_a_pooler_that_begins_to_share_sessions_is_logged(
+    opening: Callable[..., Stores], pooled: Pool, plain_products: Any, psycopg2: Any, log_lines: list[dict[str, Any]]
+) -> None:
+    """Operations that need a further connection are refused with the reason, though the store was open before."""
+    config = pooled("session", "admin_users = admin")
+    store = opening(config, plain_products)["catalog"]
+    url = urlsplit(str(config.url))
+    console = url._replace(netloc=f"admin@{url.netloc.rpartition('@')[2]}", path="/pgbouncer").geturl()
+    with closing(psycopg2.connect(console)) as connection, connection.cursor() as cursor:
+        connection.autocommit = True
+        cursor.execute("SET pool_mode = 'transaction'")
+    assert store._availability.handle is not None
+    store._availability.handle.sessions.release_claim()  # closes its connections, too
+    with pytest.raises(SetupError, match="use session pooling"):
+        store.read(skus)
+    assert log_lines[-1]["event"] == "the store can't connect"

@@ -225,10 +225,14 @@ class Availability:
         return time.monotonic() > self._opened_at + self._patience
 
     def log_refusal(self, error: StoreError) -> None:
-        """Log, at most once a minute, why an operation waited in vain, lacks an id or is forbidden."""
-        if isinstance(error, (Busy, Exhausted, Forbidden, Refused)) and time.monotonic() >= self._next_warning_at:
+        """Log, at most once a minute, why an operation waited in vain, lacks an id, is forbidden or can't connect."""
+        if isinstance(error, (Busy, Exhausted, SetupError, Refused)) and time.monotonic() >= self._next_warning_at:
             self._next_warning_at = time.monotonic() + _WARNING_INTERVAL
-            kinds = {Exhausted: "the store has no ids left", Forbidden: "the store forbids a statement"}
+            kinds = {
+                Exhausted: "the store has no ids left",
+                Forbidden: "the store forbids a statement",
+                SetupError: "the store can't connect",
+            }
             self._logger.warning(kinds.get(type(error), "the store is busy"), reason=str(error))
 
     def _can_create_table(self, handle: StoreHandle) -> bool:
