@@ -29,10 +29,13 @@ class _Hello:
 
 
 class _Greeting:
+    def __init__(self, site: str = "main") -> None:
+        self._site = site
+
     @hookimpl
     def register_routes(self, context: object) -> list[RouteGroup]:
         routes = (Route("", _Hello(), {"GET": Operation(summary="Greet", produces=())}),)
-        return [RouteGroup(prefix="/hello", routes=routes)]
+        return [RouteGroup(prefix="/hello", site=self._site, routes=routes)]
 
 
 def _status(host: RunningHost, context: ssl.SSLContext) -> int:
@@ -136,6 +139,17 @@ def test_a_certificate_that_is_replaced_while_it_is_read_is_not_served() -> None
         starting.close(sites, grace=0.0)
         starting.release_prepared()
         starting.dispatcher.close(20.0)
+
+
+def test_a_certificate_is_replaced_after_a_site_has_closed() -> None:
+    """The listeners of the sites that are left get it."""
+    installed = [plugin_distribution("hello", _Greeting()), plugin_distribution("other", _Greeting("library"))]
+    with running_host(distributions=installed, settings={"tls": {"self_signed": True}}) as host:
+        del installed[1]
+        assert host.host.reload().removed == ("other",)
+        shutil.rmtree(host.host.settings.data_dir / "tls")
+        assert host.host.reload().certificate
+        assert _status(host, _context(host)) == 200
 
 
 @pytest.mark.parametrize(

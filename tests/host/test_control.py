@@ -1,4 +1,4 @@
-"""Control: commands that reach a running host through its socket, who may send them, and a cancelled restart."""
+"""Control: commands that reach a running host through its socket, who may send them, and restarts that fail."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 from tests.host.plugins import is_running
 
 from plughost._api.errors import NotRunning
+from plughost._api.host import Listener
 from plughost._runtime import restart
 from plughost._runtime.control import AlreadyRunning, Control, send_command, socket_path
 from plughost._runtime.sockets import Sockets
@@ -201,14 +202,47 @@ def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(
         def __init__(self, descriptors: list[tuple[str, int]], folder: Path) -> None:
             super().__init__(descriptors, folder)
             successors.append(self)
-            restarting.cancel()
 
     monkeypatch.setattr(restart, "_Successor", Successor)
     monkeypatch.setattr(sys, "orig_argv", [sys.executable, "-c", "import signal; signal.pause()"])
     monkeypatch.setenv("NOTIFY_SOCKET", manager)
     control = Control(tmp_path, COMMANDS)
     control.claim()
-    restarting = restart.Restart(Sockets(), control, can_restart=lambda: True, served=lambda: None, stop=control.stop)
+    restarting = restart.Restart(
+        Sockets(), control, is_stopping=lambda: bool(successors), served=lambda: None, stop=control.stop
+    )
     assert restarting()["reason"] == "the host is stopping"
     assert successors[0].returncode in {-signal.SIGTERM, 128 + signal.SIGTERM}  # the latter from its parent
     control.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no way to turn connections away")
+def test_a_host_whose_restart_failed_closes_its_ports_without_a_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other process serves there, so a port that closes accepts no connection that it would reset."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    closing, sockets = Listener(site="main", scheme="http", address="127.0.0.1", port=0, engine="waitress"), Sockets()
+    sockets.bind(closing)
+    control = Control(tmp_path, COMMANDS)
+    control.claim()
+    restarting = restart.Restart(sockets, control, is_stopping=lambda: False, served=lambda: None, stop=control.stop)
+    assert "the next process can't be started" in restarting()["reason"]
+    with sockets.duplicate(closing) as listening, socket.socket() as late:
+        sockets.release(closing)
+        late.setblocking(False)
+        late.connect_ex(listening.getsockname())
+        with pytest.raises(BlockingIOError):
+            listening.accept()
+    control.stop()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no abstract sockets")
+def test_a_service_manager_may_listen_on_an_abstract_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its address begins with @ in the variable, and with a null byte for the system."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("")  # the system chooses a free one
+        manager.settimeout(30)
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{manager.getsockname()[1:].decode()}")
+        restart.notify("READY=1")
+        assert manager.recv(100) == b"READY=1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import ssl
 import threading
 from contextlib import AsyncExitStack
@@ -139,3 +140,22 @@ def test_streams_of_a_plugin_that_leaves_end_with_it(word: str, scheme: str, eng
     with running_host(distributions=installed, settings=settings) as host:
         asyncio.run(read(host))
     assert all(each.is_whole and EVENT in each.received for each in readers)
+
+
+def test_streams_end_when_their_certificate_is_replaced() -> None:
+    """They would hold the connections under the old certificate; their clients connect again."""
+    news, readers = News(), [Reader() for _ in range(10)]
+
+    async def read(host: RunningHost) -> None:
+        async with AsyncExitStack() as stack:
+            tasks = await begin(readers, host, "https", stack)
+            await soon(lambda: news.channel.readers == 10)
+            shutil.rmtree(host.host.settings.data_dir / "tls")
+            reloading = asyncio.create_task(asyncio.to_thread(host.host.reload))
+            await asyncio.gather(*tasks)
+            assert (await reloading).certificate
+
+    settings = {"grace_time": 300.0, "tls": {"self_signed": True}}
+    with running_host(distributions=[plugin_distribution("news", news)], settings=settings) as host:
+        asyncio.run(read(host))
+    assert all(each.is_whole for each in readers)

@@ -117,6 +117,14 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         assert client.get("/say").content == b""
 
 
+def test_a_host_stops_without_a_thread_for_each_listener(refused_threads: set[str]) -> None:
+    """It answers what is left on one listener after the other."""
+    with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]) as host:
+        refused_threads.add("drain")
+        assert host.host.stop()
+        assert host.host.ports == {}
+
+
 def test_requests_are_logged_without_a_thread_for_the_log(refused_threads: set[str]) -> None:
     """A request whose line no thread can write writes it itself."""
     log = io.StringIO()

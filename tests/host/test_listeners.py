@@ -1,19 +1,29 @@
-"""What a host's listeners tell: their limit of connections, and where HTTPS is."""
+"""A host's listeners: their limits, when they are open, and where HTTPS is."""
 
 from __future__ import annotations
 
+import socket
 import sys
 from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from tests.host.plugins import Plugin, Speaker, group_of
+from tests.host.plugins import Plugin, Speaker, group_of, reason, serving
 
+from plughost import Store
 from plughost.http import Request, secure_url
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import falcon
+
+
+class _Measures:
+    def on_post(self, req: Request, resp: falcon.Response) -> None:
+        """Answer with the size of the body."""
+        resp.media = len(req.bounded_stream.read())
 
 
 class _Located:
@@ -39,3 +49,34 @@ def test_a_connection_limit_beyond_the_systems_is_told(
     settings = {"sites": {"main": {"connection_limit": limit}}}
     with running_host(distributions=[plugin_distribution("a", Speaker("hello"))], settings=settings):
         assert ("sites.main.connection_limit, since this process may open" in caplog.text) == warned
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_a_reload_changes_the_limit_of_bodies(engine: str) -> None:
+    """A plugin that comes with a larger limit than all others gets larger bodies, on listeners that stay open."""
+    installed = [plugin_distribution("small", serving(_Measures(), "/small"))]
+    settings = {"body_limit": 1000, "sites": {"main": {"http_engine": engine}}}
+    with running_host(distributions=installed, settings=settings) as host, host.client() as client:
+        assert client.post("/small", content=b"x" * 5000).status_code == 413
+        installed.append(plugin_distribution("large", serving(_Measures(), "/large", body_limit=5000)))
+        assert host.host.reload().added == ("large",)
+        assert client.post("/large", content=b"x" * 5000).json() == 5000
+        assert client.post("/small", content=b"x" * 5000).status_code == 413
+
+
+def test_a_site_whose_only_plugin_cannot_be_migrated_is_closed(tmp_path: Path) -> None:
+    """Its address is bound before the migration, and released after it: nobody would answer there."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_fail.sql").write_text("NONSENSE;")
+    failing = Plugin(
+        register_stores=lambda context: [Store(name="a", migrations=tmp_path, tables=())],
+        register_routes=lambda context: [group_of(_Located(), site="library")],
+    )
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    installed = [plugin_distribution("good", Speaker("good")), plugin_distribution("failing", failing)]
+    settings = {"sites": {"library": {"listeners": ["http"], "http_port": address[1]}}}
+    with running_host(distributions=installed, settings=settings) as host:
+        assert reason(host, "failing").startswith("failed: store")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, 20)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import falcon
 import pytest
-from tests.host.plugins import Plugin, Watcher, group_of
+from tests.host.plugins import Plugin, Speaker, Watcher, group_of
 
 from plughost import Observer, Store
 from plughost.testing import plugin_distribution, running_host
@@ -62,3 +62,19 @@ def test_timings_show_the_parts_of_a_requests_time(engine: str, tmp_path: Path) 
     assert missing.timings is not None
     assert missing.timings[1:] == (0.0, 0.0)
     assert [each.timings for each in others] == [None, None]
+
+
+def test_timings_begin_with_a_reload_that_brings_an_observer_of_them() -> None:
+    """The listeners that stay open record from then on when requests arrive."""
+    watcher = Watcher()
+    observing = Plugin(
+        register_observers=lambda context: [Observer(name="watch", observe=watcher, timings=True)],
+    )
+    installed = [plugin_distribution("a", Speaker("hello"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        installed.append(plugin_distribution("b", observing))
+        assert host.host.reload().added == ("b",)
+        assert client.get("/say").status_code == 200
+        host.host.view.catch_up()
+    assert watcher.batches[0][0].timings is not None
+    assert watcher.batches[0][0].timings.queued > 0

@@ -389,6 +389,7 @@ def test_a_socket_of_systemd_is_served(
             assert httpx.get(url, trust_env=False).json()["count"] == 1
             subprocess.run(["kill", pid], check=True)
             assert manager.recv(100) == b"STOPPING=1"
+            assert unused in capfd.readouterr().err  # the next process logs to the same place
             # A stop kills a main process at once if it is not a child of systemd, as those without a parent are.
             assert (parent == str(process.pid), "plughost-restart" in command) == (False, False)
         finally:

@@ -85,7 +85,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     restart = Restart(
         sockets,
         control,
-        can_restart=lambda: host.lifecycle.is_serving,
+        is_stopping=host.lifecycle.is_stopping,
         served=lambda: (host.generation.number, host.last_reload),
         stop=partial(_request_stop, host),
     )

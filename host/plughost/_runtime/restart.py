@@ -48,23 +48,22 @@ class Restart:
         sockets: Sockets,
         control: Control,
         *,
-        can_restart: Callable[[], bool],
+        is_stopping: Callable[[], bool],
         served: Callable[[], object],
         stop: Callable[[], None],
     ) -> None:
-        """Prepare. `can_restart` returns whether this process serves; `stop` is called once the successor does.
+        """Prepare. `is_stopping` returns whether this process was asked to stop; `stop`, called at the end, asks it to.
 
         `served` returns a value that changes when a reload takes effect, and again when its report is made.
         """
         self._sockets = sockets
         self._control = control
-        self._can_restart = can_restart
+        self._is_stopping = is_stopping
         self._served = served
         self._stop = stop
         self._folder = Path.cwd()  # a plugin may change it
         self._lock = threading.Lock()
         self._successor: _Successor | None = None
-        self._is_cancelled = False
         self.done = False
 
     def __call__(self) -> Mapping[str, Any]:
@@ -77,14 +76,14 @@ class Restart:
         if not self._lock.acquire(blocking=False):
             return {"ok": False, "reason": "a restart is under way already"}
         try:
-            if self.done or not self._can_restart():
+            if self._is_stopping():
                 return _STOPPING
             if os.getpid() == 1:
                 return {"ok": False, "reason": "as process 1 it would take its container along; replace the container"}
             started, served = monotonic(), self._served()
             response = self._start_successor()
             result = {"ok": "pid" in response, **response, "seconds": round(monotonic() - started, 3)}
-            if self._is_cancelled:  # the successor ends, even if it came to serve
+            if self._is_stopping():  # the successor ends, even if it came to serve
                 result = dict(_STOPPING)
             if result["ok"]:
                 self.done = True
@@ -103,7 +102,6 @@ class Restart:
 
     def cancel(self) -> None:
         """Terminate the successor if it does not serve yet, even one that is just being started."""
-        self._is_cancelled = True
         if self._successor is not None and not self.done:
             self._successor.terminate()
 
@@ -125,7 +123,7 @@ class Restart:
                     self._successor = _Successor(descriptors, self._folder)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
-                if self._is_cancelled:  # `cancel` may not have seen the successor
+                if self._is_stopping():  # `cancel` may not have seen the successor
                     self._successor.terminate()
             own_end.settimeout(PATIENCE)
             line = b""
