@@ -123,8 +123,8 @@ class Restart:
                     self._successor = _Successor(descriptors, self._folder)
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
-                if self._is_stopping():  # `cancel` may not have seen the successor
-                    self._successor.terminate()
+                if self._is_stopping():  # `cancel` may not have seen it, or a shell took its signal before it forked
+                    self._successor.kill()
             own_end.settimeout(PATIENCE)
             line = b""
             with suppress(TimeoutError, ConnectionError), own_end.makefile("rb") as stream:
@@ -168,12 +168,15 @@ class _Successor:
     def terminate(self) -> None:
         self._signal(signal.SIGTERM)
 
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
     def wait(self) -> bool:
         """Wait for it to end; after 5 s, kill it. Return whether that was necessary."""
         try:
             self._process.wait(5.0)
         except subprocess.TimeoutExpired:
-            self._signal(signal.SIGKILL)
+            self.kill()
             self._process.wait()
             return True
         return False

@@ -136,6 +136,7 @@ class Serving:
         for listener in closing:
             del self.engines[listener]
             self.certificates.pop(listener, None)
+            self._connection_limits.pop(listener, None)
         for name in names:
             self.sites.pop(name, None)
         return answered
@@ -187,7 +188,7 @@ class Serving:
     def _connection_limit(self, listener: Listener) -> int:
         """Return a listener's connection limit: that of the settings, or less if the process may open too few files."""
         limits = self._connection_limits
-        if listener in limits:  # it was open before
+        if listener in limits:  # of an engine that replaces one
             return limits[listener]
         configured = _site_settings(listener.site, self._settings).connection_limit
         counted = {"main", "library", *self.sites}  # a reload may open the first two; few hosts ever open `admin`
