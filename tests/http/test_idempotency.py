@@ -115,7 +115,7 @@ def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> N
 
 
 def test_a_clock_set_back_makes_no_request_look_in_progress(tmp_path: Path) -> None:
-    """A request without a recorded response was begun in what is the future now; its outcome is unknown all the same."""
+    """A request without a recorded response was begun in what is the future now; its outcome is unknown."""
     plugins = [plugin_distribution("orders", Orders(tmp_path / "count"))]
     with running_host(distributions=plugins, now=datetime(2026, 1, 1, tzinfo=UTC)) as host, host.client() as sender:
         client = Client(sender, tmp_path / "count", Orders(tmp_path / "count"))
