@@ -6,10 +6,12 @@ import logging
 import resource
 import select
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from tests.engines.dispatching import PlainApplication
 from tests.engines.test_crowds import connect
 from tests.engines.test_drain import Draining
 from tests.lanes import LANES, Lane
@@ -40,6 +42,25 @@ def test_a_started_request_is_waited_for_and_an_idle_connection_is_closed(
         assert exchange(begun, b"cd")[1] == b"4 of 4"
     draining.join(20)
     assert draining.answered is True
+
+
+def test_a_request_that_arrives_while_the_process_is_suspended_is_answered(
+    serve: Serve, counting_app: WSGIApplication, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On waitress, its connection doesn't count as idle, even if the suspension began as another one was read."""
+    served, request, clock = serve(counting_app, LANES[0]), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", time.monotonic
+    with served.connect() as waiting, served.connect() as other:
+        exchange(waiting, request)
+
+        def suspend(*_: object) -> str:
+            monkeypatch.setattr(PlainApplication, "plugin_of", lambda *_: "")
+            waiting.sendall(request)
+            monkeypatch.setattr(time, "monotonic", lambda: clock() + 3600)
+            return ""
+
+        monkeypatch.setattr(PlainApplication, "plugin_of", suspend)
+        assert exchange(other, request)[0].status == 200
+        assert exchange(waiting, b"")[0].status == 200
 
 
 def test_a_drain_waits_for_the_thread_of_a_disconnected_client(

@@ -6,7 +6,9 @@ import contextlib
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +112,24 @@ def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> N
     failed, again = client.order(order), client.order(order)
     assert (failed.status_code, again.status_code, again.json()["title"]) == (500, 503, "Outcome Unknown")
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
+
+
+def test_a_clock_set_back_makes_no_request_look_in_progress(tmp_path: Path) -> None:
+    """A request without a recorded response was begun in what is the future now; its outcome is unknown."""
+    plugins = [plugin_distribution("orders", Orders(tmp_path / "count"))]
+    with running_host(distributions=plugins, now=datetime(2026, 1, 1, tzinfo=UTC)) as host, host.client() as sender:
+        client = Client(sender, tmp_path / "count", Orders(tmp_path / "count"))
+        client.order("broken")
+        host.advance(-3600)
+        assert (client.order("broken").json()["title"], client.calls) == ("Outcome Unknown", 1)
+
+
+def test_a_machine_without_a_clock_may_start_in_1970(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin with idempotent operations serves; ZIP files, which know no time before 1980, are no reason to fail."""
+    monkeypatch.setattr(time, "time", lambda: 10.0)
+    plugins = [plugin_distribution("orders", Orders(tmp_path / "count"))]
+    with running_host(distributions=plugins, strict=True) as host, host.client() as client:
+        assert client.post("/orders", json="x", headers={"Idempotency-Key": "a"}).status_code == 201
 
 
 def test_an_executed_request_is_answered_even_if_its_answer_cannot_be_stored(client: Client) -> None:

@@ -29,7 +29,8 @@ def idempotency_store(plugin: str) -> Store[Session]:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:
         for dialect, binary in (("sqlite", "BLOB"), ("postgresql", "BYTEA")):
-            files.writestr(f"{dialect}/0001_answers.sql", _TABLE.format(table=table, bytes=binary))
+            name = zipfile.ZipInfo(f"{dialect}/0001_answers.sql")  # without the time, which may be before 1980
+            files.writestr(name, _TABLE.format(table=table, bytes=binary))
     return Store(name=store_of(plugin), migrations=zipfile.Path(zipfile.ZipFile(packed)), tables=(table,))
 
 

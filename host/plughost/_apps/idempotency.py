@@ -78,7 +78,7 @@ class Idempotency:
         if response[0] is not None:
             req.context.replayed_response = response
             resp.complete = True
-        elif now - begun < _IN_PROGRESS_SECONDS:
+        elif abs(now - begun) < _IN_PROGRESS_SECONDS:  # the clock may have been set back
             raise falcon.HTTPConflict(
                 description="The first request with this Idempotency-Key is in progress.", headers={"Retry-After": "1"}
             )

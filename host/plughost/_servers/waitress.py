@@ -92,9 +92,9 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         complete: list[Job] = []
         self._complete_jobs = complete
         self._loop_thread = get_ident()
+        now = time.monotonic()  # before reading: after a pause of the process, what arrived meanwhile counts
         try:
             wasyncore.loop(self._maintenance_interval, use_poll=True, map=self._map, count=1)
-            now = time.monotonic()
             if now > self._next_maintenance:
                 self._maintain(now)
                 self._next_maintenance = now + self._maintenance_interval

@@ -283,6 +283,18 @@ def test_a_token_that_was_valid_expires(
         tokens.verify(token)
 
 
+def test_a_token_that_was_valid_is_refused_if_the_clock_is_set_back(
+    tokens: Tokens, sign: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a token that was issued by a clock years ahead would be valid for years."""
+    token = sign()
+    tokens.verify(token)
+    earlier = time.time() - 3600
+    monkeypatch.setattr(time, "time", lambda: earlier)
+    with pytest.raises(InvalidToken, match="not yet valid"):
+        tokens.verify(token)
+
+
 def test_a_token_that_was_valid_needs_its_key(
     tokens: Tokens, keys: KeyRing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

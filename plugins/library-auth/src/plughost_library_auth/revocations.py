@@ -57,9 +57,12 @@ class Revocations:
         self._revoked[token] = expires
 
     def refresh(self) -> None:
-        """Read the revocations since the last refresh; raises as `__contains__`."""
+        """Read the revocations since the last refresh, or all if the clock was set back; raises as `__contains__`.
+
+        A clock that was ahead has made this forget tokens that have not expired.
+        """
         now = time.time()
-        self._revoked.update(self._records.revoked(self._read_at))
+        self._revoked.update(self._records.revoked(self._read_at if self._read_at <= now else 0.0))
         self._read_at = now
         for token, expires in tuple(self._revoked.items()):
             if expires < now:

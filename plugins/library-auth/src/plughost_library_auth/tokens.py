@@ -101,17 +101,20 @@ class Tokens:
             InvalidToken: It is malformed, forged, expired, not yet valid, of another issuer or of an unknown key.
         """
         try:
-            key, bearer = self._read(token)
+            key, bearer, issued_at = self._read(token)
             if self._keys.verification_key(key.kid) is not key:  # it was retired, or its file has changed
                 self._read.cache_clear()
-                _, bearer = self._read(token)
+                _, bearer, issued_at = self._read(token)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             raise InvalidToken(str(error)) from error
-        if bearer.expires.timestamp() <= time.time():  # without leeway: it would prolong the token
+        now = time.time()
+        if bearer.expires.timestamp() <= now:  # without leeway: it would prolong the token
             raise InvalidToken("the token has expired")
+        if issued_at > now + _LEEWAY:  # the clock was set back since
+            raise InvalidToken("the token is not yet valid")
         return bearer
 
-    def _verify_signature(self, token: str) -> tuple[SigningKey, Bearer]:
+    def _verify_signature(self, token: str) -> tuple[SigningKey, Bearer, int]:
         match = _COMPACT.fullmatch(token) if len(token) <= _MAX_LENGTH else None
         if match is None:
             raise InvalidToken("not a compact JWS")
@@ -133,7 +136,7 @@ class Tokens:
             leeway=_LEEWAY,
             options={"require": _REQUIRED},
         )
-        return key, _bearer(payload, token)
+        return key, _bearer(payload, token), int(payload["iat"])
 
 
 def _require_canonical(signature: str) -> None:

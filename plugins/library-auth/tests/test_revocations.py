@@ -1,0 +1,30 @@
+"""Revoked tokens when the clock is set."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from plughost_library_auth.records import Records
+from plughost_library_auth.revocations import Revocations
+
+if TYPE_CHECKING:
+    import pytest
+
+    from plughost.stores import OpenStore
+
+
+def test_a_token_stays_revoked_if_the_clock_was_ahead_for_a_while(
+    store: OpenStore[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that is ahead the token has expired; when the clock is right again, it is valid but for that."""
+    revocations, now = Revocations(Records(store), {}), time.time()
+    revocations.revoke("revoked before", int(now) + 900)
+    revocations.refresh()
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    revocations.revoke("revoked meanwhile", int(now) + 4500)
+    revocations.refresh()
+    monkeypatch.setattr(time, "time", lambda: now)
+    revocations.refresh()
+    assert "revoked before" in revocations
+    assert "revoked meanwhile" in revocations
