@@ -156,6 +156,17 @@ def test_values_stay_as_they_are(
     assert store.read(lambda session: session.row(r"SELECT 0.1::float8 + 0.2::float8, '\'")) == (0.1 + 0.2, "\\")
 
 
+def test_a_server_notices_within_a_minute_that_a_host_has_vanished(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """As in a power cut, which closes no connection: else the claims of that host would stay for two hours."""
+    names = ("idle", "interval", "count")
+    idle, interval, probes = opening(config, plain_products)["catalog"].read(
+        lambda session: [int(session.rows(f"SHOW tcp_keepalives_{name}")[0][0]) for name in names]
+    )
+    assert 0 < idle + interval * probes <= 60
+
+
 @pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
 def test_a_database_that_cannot_hold_every_text_is_refused(
     opening: Callable[..., Stores],

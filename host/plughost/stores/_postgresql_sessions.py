@@ -41,6 +41,10 @@ _SETTINGS: Final = {
     "default_transaction_isolation": "read committed",
     "standard_conforming_strings": "on",
     "extra_float_digits": 1,  # else numbers are rounded
+    # A host whose machine vanished loses its claims within a minute.
+    "tcp_keepalives_idle": 30,
+    "tcp_keepalives_interval": 10,
+    "tcp_keepalives_count": 3,
 }
 # What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server
 # rolls a long one back soon after its host was killed.
