@@ -27,7 +27,7 @@ def fail() -> dict[str, Any]:
     raise ValueError("no luck")
 
 
-COMMANDS: dict[str, Any] = {"ping": dict, "echo": lambda word: {"word": word}, "fail": fail}
+COMMANDS: dict[str, Any] = {"ping": dict, "echo": lambda word: {"word": word}, "exit": sys.exit, "fail": fail}
 
 
 @pytest.fixture(params=["short", "long" * 30])
@@ -90,7 +90,7 @@ def test_only_its_own_user_can_reach_the_socket(listening: Path) -> None:
 def test_an_unknown_command_is_answered_with_the_known_ones(listening: Path, data: bytes) -> None:
     """Rubbish of any kind is answered with the list of commands, and the host continues to listen."""
     try:
-        assert send(listening, data) == {"error": "commands are echo, fail, ping"}
+        assert send(listening, data) == {"error": "commands are echo, exit, fail, ping"}
     except (BrokenPipeError, ConnectionResetError):
         assert len(data) > 65536  # the host closes the connection when input is longer than any command
     assert is_running(listening)
@@ -106,6 +106,7 @@ def test_a_silent_client_blocks_nobody(listening: Path) -> None:
 def test_a_command_that_fails_is_answered(listening: Path) -> None:
     """The sender learns that the command failed, and the host continues to listen."""
     assert send_command(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
+    assert send_command(listening, "exit") == {"error": "the host failed on this command: SystemExit: "}
     assert is_running(listening)
 
 

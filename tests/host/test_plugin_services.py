@@ -204,13 +204,14 @@ def test_the_log_has_the_traceback_of_a_query_that_raises() -> None:
     assert __file__ in line["exception"]
 
 
-def test_a_subscriber_that_raises_stops_nobody() -> None:
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+def test_a_subscriber_that_raises_stops_nobody(error: type[BaseException]) -> None:
     """Whoever emits goes on, the other subscribers get the event, and the log names the function."""
     lines, stream, seen = Events(), io.StringIO(), list[Event]()
     logger = make_logger(LogSettings(format="json"), stream, lines)
 
     def stumble(event: Event) -> None:
-        raise KeyError(event.name)
+        raise error(event.name)
 
     with running_host(distributions=[plugin_distribution("greeting", Greeting)], logger=logger) as host:
         lines.on_failure = host.host.events.on_failure

@@ -239,6 +239,16 @@ def test_entities_that_do_not_match_the_tables_are_found_at_open(config: StoresC
         assert "stock" in str(failures["plugin"])
 
 
+def test_entities_that_exit_fail_their_plugin(config: StoresConfig, declare: Declare) -> None:
+    """They don't end the host."""
+
+    def entities(db: Any) -> Any:
+        raise SystemExit("no")
+
+    with open_stores_of(declare(NOTES, entities=entities), config) as failures:
+        assert "are wrong: no" in str(failures["plugin"])
+
+
 def test_a_column_of_an_unsupported_type_is_named(config: StoresConfig, declare: Declare) -> None:
     """Pony names only the type."""
 
@@ -350,6 +360,7 @@ def test_a_step_in_python_is_part_of_the_transaction(config: StoresConfig, decla
         ("def migrate(session):\n    {}['lost']", "KeyError at line 2: 'lost'"),
         ("def lose():\n    {}['lost']\ndef migrate(session):\n    lose()", "KeyError at line 2: 'lost'"),
         ("def migrate(session):\n    session.rows('SELECT nothing')", "nothing"),
+        ("def migrate(session):\n    raise SystemExit('no')", "SystemExit at line 2: no"),
         ("def other(session): pass", "it has no function migrate"),
         ("def migrate(", "SyntaxError"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -257,9 +258,11 @@ def test_subscribers_receive_the_outcome_of_writes(store: OpenStore[Any]) -> Non
     store.single(add, "b")
     with pytest.raises(ZeroDivisionError):
         store.run(lambda _: 1 / 0)
+    with pytest.raises(SystemExit):
+        store.run(sys.exit)
     store.ping()
     outcomes = [(each.fields["kind"], each.fields["outcome"]) for each in seen]
-    assert outcomes == [("read", "ok"), ("write", "ok"), ("write", "ok"), ("write", "undone"), ("read", "ok")]
+    assert outcomes == [("read", "ok"), *[("write", "ok")] * 2, *[("write", "undone")] * 2, ("read", "ok")]
 
 
 def test_the_drivers_error_is_the_cause_of_a_store_error(

@@ -41,7 +41,7 @@ class Events:
         self._lock = threading.Lock()
         self._subscribers: tuple[tuple[Subscriber, frozenset[str]], ...] = ()
         self._reporting = threading.local()
-        self.on_failure: Callable[[Subscriber, Exception], None] | None = None
+        self.on_failure: Callable[[Subscriber, BaseException], None] | None = None
 
     @property
     def watched(self) -> bool:
@@ -86,10 +86,10 @@ class Events:
             if not names or event.name in names:
                 try:
                     subscriber(event)
-                except Exception as error:  # noqa: BLE001 - a subscriber is a plugin's code, and may raise anything
+                except BaseException as error:  # noqa: BLE001 - a subscriber is a plugin's code: it may call sys.exit
                     self._report(subscriber, error)
 
-    def _report(self, subscriber: Subscriber, error: Exception) -> None:
+    def _report(self, subscriber: Subscriber, error: BaseException) -> None:
         if self.on_failure is None:
             raise error
         if getattr(self._reporting, "begun", False):  # a subscriber to the log's lines gets this report, too

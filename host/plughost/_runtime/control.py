@@ -246,7 +246,7 @@ class _Handler(socketserver.StreamRequestHandler):
         else:
             try:
                 response = command(**arguments)
-            except Exception as error:  # noqa: BLE001 - the response reports it
+            except BaseException as error:  # noqa: BLE001 - the response reports it; a query may call sys.exit
                 response = {"error": f"the host failed on this command: {type(error).__name__}: {error}"}
         with suppress(ConnectionError):  # the client has gone
             self.wfile.write(json.dumps(response, default=str).encode() + b"\n")

@@ -126,7 +126,7 @@ class HostState(ABC):
     def environment(self) -> Environment:
         return self._discovery.discover(self.settings.host.allowed)
 
-    def _log_failed_subscriber(self, subscriber: Subscriber, error: Exception) -> None:
+    def _log_failed_subscriber(self, subscriber: Subscriber, error: BaseException) -> None:
         name = f"{getattr(subscriber, '__module__', '')}.{getattr(subscriber, '__qualname__', repr(subscriber))}"
         self.logger.error("event subscriber failed", subscriber=name.lstrip("."), exc_info=error)
 

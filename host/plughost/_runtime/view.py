@@ -158,7 +158,7 @@ class LiveView:
             return {"error": f"no plugin {plugin} with the query {name} is active"}
         try:
             return handler()
-        except Exception as error:
+        except BaseException as error:
             self._host.logger.error("query failed", plugin=plugin, query=name, exc_info=error)
             raise
 

@@ -53,7 +53,7 @@ class Entities:
             self._database.provider_name = "sqlite" if config.dialect == SQLITE else "postgres"
             self._entities = store.entities(self._database)
             self._database.generate_mapping(check_tables=False)
-        except Exception as error:  # a plugin's own code may raise anything
+        except (Exception, SystemExit) as error:  # a plugin's own code may raise anything
             raise self._mapping_error(error) from error
 
     def check_tables(self, db: AdminSession) -> None:
@@ -63,7 +63,7 @@ class Entities:
         except Exception as error:  # Pony's, which wraps any of the driver's
             raise self._mapping_error(error) from error
 
-    def _mapping_error(self, error: Exception) -> StoreError:
+    def _mapping_error(self, error: BaseException) -> StoreError:
         found = translate_pony_error(error, self._label)
         if found is not None and type(found) is not StoreError:
             return found
@@ -71,7 +71,7 @@ class Entities:
         where = f" (of {columns})" if columns else ""
         return SetupError(f"the entities of the {self._label} do not fit its tables, or are wrong: {error}{where}")
 
-    def _unsupported_columns(self, error: Exception) -> Iterator[str]:
+    def _unsupported_columns(self, error: BaseException) -> Iterator[str]:
         """Yield the columns of a type that Pony can't store, since its message names none."""
         for entity in self._database.entities.values() if "No database converter" in str(error) else ():
             for attribute in entity._attrs_:

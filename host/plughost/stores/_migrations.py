@@ -195,7 +195,7 @@ def _run_python(step: Migration, db: AdminSession) -> None:
         migrate(db)
     except StoreError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == step.file]
         raise StoreError(f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}") from error
 

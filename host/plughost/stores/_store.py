@@ -273,7 +273,7 @@ class OpenStore(Generic[E]):
         outcome = "ok"
         try:
             return call()
-        except Exception as error:
+        except BaseException as error:
             outcome = type(error).__name__ if isinstance(error, StoreError) else "undone"
             raise
         finally:
