@@ -199,10 +199,11 @@ def test_a_server_that_accepts_no_connection_is_reported_like_an_absent_one(
         with pytest.raises(Unavailable, match="not permitted to log in"):
             store.read(Session.rows, "SELECT pg_terminate_backend(pg_backend_pid())")
     assert (store.state, check(store).up) == ("unavailable", False)
+    lost, lasting = "the store is not available", "the store is still not available"
+    wait_for(lambda: not check(store).up and log_lines[-1]["event"] == lasting)  # the next attempt after the pause
     few.rule(f"ALTER ROLE {few.role} LOGIN")
     wait_for(lambda: check(store).up)
     store.single(add, "after")
-    lost, lasting = "the store is not available", "the store is still not available"
     assert [line["event"] for line in log_lines[1:]] == [lost, lasting, "the store is back"]
     assert "not permitted to log in" in log_lines[2]["reason"]
 
