@@ -225,8 +225,13 @@ class Availability:
         return time.monotonic() > self._opened_at + self._patience
 
     def log_refusal(self, error: StoreError) -> None:
-        """Log, at most once a minute, why an operation waited in vain, lacks an id, is forbidden or can't connect."""
-        if isinstance(error, (Busy, Exhausted, SetupError, Refused)) and time.monotonic() >= self._next_warning_at:
+        """Log, at most once a minute, why an operation waited in vain, lacks an id, is forbidden or can't connect.
+
+        A loss is logged when it is recorded.
+        """
+        if self.loss is not None or not isinstance(error, (Busy, Exhausted, SetupError, Refused)):
+            return
+        if time.monotonic() >= self._next_warning_at:
             self._next_warning_at = time.monotonic() + _WARNING_INTERVAL
             kinds = {
                 Exhausted: "the store has no ids left",
