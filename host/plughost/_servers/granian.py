@@ -257,15 +257,16 @@ class GranianEngine:
         return answered
 
     def _wait_until_quiet(self, deadline: float, patience: float) -> None:
-        """Wait until all connections are idle, or at least the first requests in flight have been answered.
+        """Wait until all connections are idle, or at least the first requests in flight were answered a while ago.
 
         granian's stop closes HTTP/1.1 connections between two requests at once, even when the next one is already being
-        sent, and sends HTTP/2 clients GOAWAY, which some of them (h2, httpx) don't survive with a request in flight. So
-        it is stopped late: HTTP/1.1 clients are told `Connection: close` first, and slow requests are waited for.
+        sent, and sends HTTP/2 clients GOAWAY, perhaps before the end of a response. Some clients (h2, httpx) don't
+        survive that with a request in flight. So it is stopped late: HTTP/1.1 clients are told `Connection: close`
+        first, and slow requests are waited for.
         """
         requests = self._requests
         requests.is_draining = True
-        begun = time.monotonic()
+        begun = busy_since = time.monotonic()
         first = set(requests.in_flight)
         half = begun + (deadline - begun) / 2
         while (now := time.monotonic()) < half:
@@ -273,6 +274,8 @@ class GranianEngine:
             idle = (self._idle_seconds(found) for _, found in self._connections())
             if not requests.in_flight and all(each > patience * _QUIET_SECONDS for each in idle):
                 return
-            if now > begun + patience * _BUSY_SECONDS and not first & requests.in_flight:
+            if first & requests.in_flight:
+                busy_since = now
+            if now > busy_since + patience * _BUSY_SECONDS:
                 return
             time.sleep(_POLL_SECONDS)
