@@ -281,7 +281,7 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
     if (encoding := connection.get_parameter_status("server_encoding")) not in {None, "UTF8"}:
         raise SetupError(
             f"The {label} is in a database with the encoding {encoding}, which can't hold every text as it is: create "
-            "one with ENCODING 'UTF8', to which a backup of this one can be restored"
+            "one with ENCODING 'UTF8', and copy this one there with pg_dump and psql"
         )
     settings = {**_SETTINGS, **settings}
     if connection.server_version >= _IDLE_SESSIONS_END:
