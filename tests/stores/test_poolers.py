@@ -133,7 +133,13 @@ def test_sessions_that_a_pooler_does_not_reset_are_refused(
 
 
 def test_a_pooler_that_begins_to_share_sessions_is_logged(
-    opening: Callable[..., Stores], pooled: Pool, plain_products: Any, psycopg2: Any, log_lines: list[dict[str, Any]]
+    opening: Callable[..., Stores],
+    pooled: Pool,
+    plain_products: Any,
+    *,
+    psycopg2: Any,
+    log_lines: list[dict[str, Any]],
+    wait_for: Callable[..., None],
 ) -> None:
     """Operations that need a further connection are refused with the reason, though the store was open before."""
     config = pooled("session", "admin_users = admin")
@@ -143,8 +149,18 @@ def test_a_pooler_that_begins_to_share_sessions_is_logged(
     with closing(psycopg2.connect(console)) as connection, connection.cursor() as cursor:
         connection.autocommit = True
         cursor.execute("SET pool_mode = 'transaction'")
-    assert store._availability.handle is not None
-    store._availability.handle.sessions.release_claim()  # closes its connections, too
-    with pytest.raises(SetupError, match="use session pooling"):
-        store.read(skus)
+
+        def has_clients() -> bool:
+            cursor.execute("SHOW CLIENTS")
+            return any(database != "pgbouncer" for _, _, database, *_ in cursor.fetchall())
+
+        def read_over_new_connections() -> None:
+            for _ in range(3):  # two sessions of the server are there, and one of them may be unused
+                assert store._availability.handle is not None
+                store._availability.handle.sessions.release_claim()  # closes its connections, too
+                wait_for(lambda: not has_clients())
+                store.read(skus)
+
+        with pytest.raises(SetupError, match="use session pooling"):
+            read_over_new_connections()
     assert log_lines[-1]["event"] == "the store can't connect"
