@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ class Greeting:
         context.add_query("size", lambda: {"size": len(instances)})
         context.add_query("prefix", lambda: {"prefix": self.prefix})
         context.add_query("broken", lambda: {"broken": instances[99]})
+        context.add_query("exit", sys.exit)
         context.add_query("guarded", lambda: {"guarded": context.authenticator is not None})
         routes = tuple(Route(path, Hello(), {"GET": Operation(summary="Greet", produces=())}) for path in self.paths)
         return [RouteGroup(prefix=self.prefix, routes=routes)]
@@ -192,16 +194,17 @@ def test_a_refused_reload_leaves_the_queries_of_an_unchanged_plugin() -> None:
         assert host.host.view.answer_query("greeting", "guarded") == {"guarded": False}
 
 
-def test_the_log_has_the_traceback_of_a_query_that_raises() -> None:
+@pytest.mark.parametrize(("query", "error"), [("broken", IndexError), ("exit", SystemExit)])
+def test_the_log_has_the_traceback_of_a_query_that_raises(query: str, error: type[BaseException]) -> None:
     """The command gets the error in a word; the line names plugin and query, so its author can mend it."""
     stream = io.StringIO()
     logger = make_logger(LogSettings(format="json"), stream)
     with running_host(distributions=[plugin_distribution("greeting", Greeting)], logger=logger) as host:
-        with pytest.raises(IndexError):
-            host.host.view.answer_query("greeting", "broken")
+        with pytest.raises(error):
+            host.host.view.answer_query("greeting", query)
         line = json.loads(stream.getvalue().splitlines()[-1])
-    assert (line["event"], line["plugin"], line["query"]) == ("query failed", "greeting", "broken")
-    assert __file__ in line["exception"]
+    assert (line["event"], line["plugin"], line["query"]) == ("query failed", "greeting", query)
+    assert error.__name__ in line["exception"]
 
 
 @pytest.mark.parametrize("error", [KeyError, SystemExit])
