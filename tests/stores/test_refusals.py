@@ -30,6 +30,7 @@ from plughost.stores._manager import check, statistics
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare
+    from tests.stores.proxy import Proxy
 
     from plughost import Store
 
@@ -250,3 +251,24 @@ def test_a_message_quotes_only_the_authors_statement(
     store = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"]
     with pytest.raises(StoreError, match=r': syntax error at or near "SELEC"; LINE \d: SELEC 1$'):
         getattr(store, use)(Session.rows, "SELEC 1")
+
+
+def test_a_migration_that_fails_later_is_logged_as_a_loss_alone(
+    opening: Callable[..., Stores],
+    through_proxy: StoresConfig,
+    plain_products: Store,
+    *,
+    proxy: Proxy,
+    administrator: Any,
+    log_lines: list[dict[str, Any]],
+    wait_for: Callable[..., None],
+) -> None:
+    """An operation that fails by it is not logged, too, as if the database were busy or took no connection."""
+    administrator.execute("CREATE TABLE products (other INTEGER)")
+    proxy.cut()
+    store = opening(through_proxy, plain_products)["catalog"]
+    proxy.mend()
+    wait_for(lambda: "products" in str(store.problem) or check(store).up)
+    with pytest.raises(SetupError):
+        store.read(skus)
+    assert {line["event"] for line in log_lines} <= {"the store is not available", "the store is still not available"}
