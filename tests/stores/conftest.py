@@ -22,7 +22,9 @@ from tests.stores.server import Server
 from tests.waiting import wait_until
 
 from plughost._api.declarations import Store
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, migrate_stores, prepare_stores
+from plughost.stores import OpenStore, Session
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, migrate_stores, prepare_stores
 
 SERVER = os.environ.get("PLUGHOST_TEST_POSTGRESQL", "postgresql://postgres@127.0.0.1:5432/test")
 IDENTITY = {"sqlite": "INTEGER PRIMARY KEY AUTOINCREMENT", "postgresql": "BIGSERIAL PRIMARY KEY"}

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from plughost._api.declarations import Store
-from plughost.stores import StoresConfig, open_stores
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import open_stores
 
 if __name__ == "__main__":
     migrations, folder, url = sys.argv[1:]

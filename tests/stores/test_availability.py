@@ -14,9 +14,10 @@ from tests.stores.operations import add, count
 from tests.stores.test_rows import add as insert
 from tests.stores.test_rows import skus
 
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, Unavailable
+from plughost.stores import OpenStore, Session, Unavailable
+from plughost.stores._config import StoresConfig
 from plughost.stores._errors import ConnectionLost, Damaged
-from plughost.stores._manager import check
+from plughost.stores._manager import Stores, check
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,11 +12,13 @@ import pytest
 from tests.stores.test_care import prepared
 
 from plughost._backups import backup, restore
-from plughost.stores import SetupError, Stores, StoresConfig, statistics
+from plughost.stores import SetupError, statistics
+from plughost.stores._config import StoresConfig
 from plughost.stores._errors import Damaged
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores._manager import Stores
 
 
 def test_only_one_of_many_backups_writes_a_file(

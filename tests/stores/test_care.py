@@ -16,9 +16,10 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, MigrationError, OpenStore, SetupError, Stores, StoresConfig, prepare_stores, purge
+from plughost.stores import Busy, MigrationError, OpenStore, SetupError, purge
+from plughost.stores._config import StoresConfig
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import check, statistics
+from plughost.stores._manager import Stores, check, prepare_stores, statistics
 from plughost.stores._sqlite_files import connect, copy, scratch
 
 if TYPE_CHECKING:

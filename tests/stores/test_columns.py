@@ -10,12 +10,13 @@ import pytest
 from tests.stores import operations as entities
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import Session, StoreError, Stores, StoresConfig, Unavailable, http_error
+from plughost.stores import Session, StoreError, Unavailable, http_error
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import check
+from plughost.stores._manager import Stores, check
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores._config import StoresConfig
 
 
 @pytest.mark.parametrize(

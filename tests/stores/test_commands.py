@@ -16,12 +16,13 @@ from click.testing import CliRunner, Result
 from tests.stores.operations import add, count
 
 from plughost._cli.stores import purge_command, stores_command
-from plughost.stores import Stores, StoresConfig, prepare_stores
+from plughost.stores._manager import Stores, prepare_stores
 
 if TYPE_CHECKING:
     import click
 
     from plughost._api.declarations import Store
+    from plughost.stores._config import StoresConfig
 
 Invoke = Callable[..., Result]
 

@@ -17,8 +17,9 @@ from tests.stores.test_rows import add, skus
 
 from plughost._api.events import Event, Events
 from plughost._waiting import this_thread
-from plughost.stores import OutcomeUnknown, Session, Stores, StoresConfig, Unavailable
-from plughost.stores._manager import check
+from plughost.stores import OutcomeUnknown, Session, Unavailable
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, check
 from plughost.stores._sessions import Mode
 
 if TYPE_CHECKING:

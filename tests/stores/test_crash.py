@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import OpenStore, Stores, StoresConfig
+from plughost.stores._config import StoresConfig
 from plughost.stores._postgresql import PostgreSQLSessions
 from plughost.stores._sessions import Mode
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tests.stores.server import Server
 
     from plughost import Store
+    from plughost.stores import OpenStore
+    from plughost.stores._manager import Stores
 
 
 def test_the_number_of_a_lost_transaction_proves_nothing(

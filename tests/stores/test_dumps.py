@@ -20,7 +20,9 @@ from tests.stores.test_care import prepared
 from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, SetupError, StoreError, Stores, StoresConfig, prepare_stores
+from plughost.stores import Busy, SetupError, StoreError
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, prepare_stores
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare

@@ -17,26 +17,17 @@ import pytest
 from tests.stores.conftest import PRODUCTS, Declare
 from tests.stores.test_rows import INSERT, add, skus
 
-from plughost.stores import (
-    Busy,
-    OpenStore,
-    OutcomeUnknown,
-    Session,
-    StoreError,
-    Stores,
-    StoresConfig,
-    Unavailable,
-    http_error,
-)
+from plughost.stores import Busy, OpenStore, OutcomeUnknown, Session, StoreError, Unavailable, http_error
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import check
+from plughost.stores._manager import Stores, check
 from plughost.stores._sqlite_writer import Writer
 
 if TYPE_CHECKING:
     from tests.stores.proxy import Proxy
 
     from plughost import Store
+    from plughost.stores._config import StoresConfig
 
 PARTS = """
 CREATE TABLE parts (number INTEGER UNIQUE, product BIGINT REFERENCES products (id) DEFERRABLE INITIALLY DEFERRED);

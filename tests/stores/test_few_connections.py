@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, Unavailable
-from plughost.stores._manager import check
+from plughost.stores import OpenStore, Session, Unavailable
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, check
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare

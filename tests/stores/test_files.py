@@ -18,22 +18,13 @@ from unittest.mock import Mock
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import (
-    Busy,
-    OpenStore,
-    OutcomeUnknown,
-    Session,
-    Stores,
-    StoresConfig,
-    Unavailable,
-    prepare_stores,
-    purge,
-)
-from plughost.stores._manager import check
+from plughost.stores import Busy, OpenStore, OutcomeUnknown, Session, Unavailable, purge
+from plughost.stores._manager import Stores, check, prepare_stores
 from plughost.stores._sqlite_files import SQLiteFile
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores._config import StoresConfig
 
 
 @pytest.fixture

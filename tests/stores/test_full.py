@@ -15,8 +15,9 @@ import pytest
 from tests.stores.disks import full, small_disk
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import Session, Stores, StoresConfig, Unavailable
-from plughost.stores._manager import check
+from plughost.stores import Session, Unavailable
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, check
 
 if TYPE_CHECKING:
     from plughost import Store

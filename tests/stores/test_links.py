@@ -11,12 +11,14 @@ import pytest
 from tests.stores.test_rows import add
 
 from plughost._backups import backup, restore
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, Unavailable, purge
+from plughost.stores import OpenStore, Session, Unavailable, purge
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost import Store
+    from plughost.stores._config import StoresConfig
+    from plughost.stores._manager import Stores
 
 
 @pytest.fixture

@@ -12,12 +12,13 @@ import pytest
 from tests.stores.test_rows import add, skus
 
 from plughost._backups import backup, restore
-from plughost.stores import OpenStore, Session, Stores, StoresConfig, prepare_stores, purge, statistics
+from plughost.stores import OpenStore, Session, purge, statistics
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import check
+from plughost.stores._manager import Stores, check, prepare_stores
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores._config import StoresConfig
 
 
 @pytest.mark.parametrize("cured", ["restored", "begun", "purged"])

@@ -15,9 +15,10 @@ import pytest
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
-from plughost.stores import StoreError, Stores, StoresConfig, Unavailable, migrate_stores, open_stores, prepare_stores
+from plughost.stores import StoreError, Unavailable
+from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
-from plughost.stores._manager import check, statistics
+from plughost.stores._manager import Stores, check, migrate_stores, open_stores, prepare_stores, statistics
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

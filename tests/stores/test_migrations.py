@@ -17,8 +17,10 @@ from pony.orm import core
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
-from plughost.stores import MigrationError, SetupError, Stores, StoresConfig, Unavailable, open_stores
+from plughost.stores import MigrationError, SetupError, Unavailable
+from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
+from plughost.stores._manager import Stores, open_stores
 from plughost.stores._migrations import MigrationTarget, read_migrations
 from plughost.stores._opening import StoreHandle
 from plughost.stores._sqlite import split_statements
@@ -324,7 +326,8 @@ def test_postgresql_without_its_driver_names_the_extra(tmp_path: Path, declare: 
         "import sys; sys.modules['psycopg2'] = None\n"
         "from pathlib import Path\n"
         "from plughost._api.declarations import Store\n"
-        "from plughost.stores import StoresConfig, open_stores\n"
+        "from plughost.stores._config import StoresConfig\n"
+        "from plughost.stores._manager import open_stores\n"
         f"folder = Path({str(declare(NOTES).migrations)!r})\n"
         "store = Store(name='s', entities=lambda db: db, migrations=folder, tables=())\n"
         f"config = StoresConfig(folder=Path({str(tmp_path)!r}), url='postgresql://nobody@127.0.0.1/none')\n"

@@ -17,19 +17,11 @@ from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
 from plughost._api.events import Event, Events
-from plughost.stores import (
-    Busy,
-    OpenStore,
-    Stores,
-    StoresConfig,
-    Unavailable,
-    migrate_stores,
-    open_stores,
-    prepare_stores,
-    try_stores,
-)
+from plughost.stores import Busy, OpenStore, Unavailable
+from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Damaged
+from plughost.stores._manager import Stores, migrate_stores, open_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
     from tests.stores.proxy import Proxy

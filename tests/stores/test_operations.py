@@ -15,10 +15,12 @@ from pony import orm
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, get, skus, take_one
 
-from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, StoreError, Stores, StoresConfig, Unavailable
+from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, StoreError, Unavailable
+from plughost.stores._config import StoresConfig
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
+    from plughost.stores._manager import Stores
 
 
 @pytest.mark.parametrize("sku", ["", " ", " a ", "a/b", "ä\u200b😀", "\n", "%", "'; --", "$x"])
@@ -388,7 +390,6 @@ def test_a_full_or_read_only_disk_is_unavailable(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, products: Store, pragma: str, expected: type
 ) -> None:
     """SQLite's own limits raise the same errors as a full or read-only disk."""
-    store = opening(sqlite_config, products)["catalog"]
 
     def fill(db: Any) -> None:
         db.execute(f"PRAGMA {pragma}")
@@ -396,4 +397,4 @@ def test_a_full_or_read_only_disk_is_unavailable(
             add(db, f"{number}", name="x" * 250)
 
     with pytest.raises(expected):
-        store.run(fill)
+        opening(sqlite_config, products)["catalog"].run(fill)

@@ -14,9 +14,10 @@ import falcon
 import pytest
 from tests.stores.operations import add, count, skus
 
-from plughost.stores import Busy, OpenStore, Stores, StoresConfig, Unavailable, http_error, prepare_stores, purge
+from plughost.stores import Busy, OpenStore, Unavailable, http_error, purge
+from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
-from plughost.stores._manager import check
+from plughost.stores._manager import Stores, check, prepare_stores
 
 if TYPE_CHECKING:
     from tests.stores.proxy import Proxy

@@ -10,13 +10,17 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import SetupError, Stores, StoresConfig
+from plughost.stores import SetupError
+from plughost.stores._config import StoresConfig
+
+if TYPE_CHECKING:
+    from plughost.stores._manager import Stores
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 SETTINGS = """

@@ -16,19 +16,9 @@ import pytest
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
-from plughost.stores import (
-    MigrationError,
-    SetupError,
-    Stores,
-    StoresConfig,
-    Unavailable,
-    http_error,
-    migrate_stores,
-    prepare_stores,
-    purge,
-    try_stores,
-)
-from plughost.stores._manager import check, statistics
+from plughost.stores import MigrationError, SetupError, Unavailable, http_error, purge
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, check, migrate_stores, prepare_stores, statistics, try_stores
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store

@@ -13,20 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 from tests.stores.test_rows import add, skus
 
-from plughost.stores import (
-    Busy,
-    Session,
-    SetupError,
-    StoreError,
-    Stores,
-    StoresConfig,
-    Unavailable,
-    http_error,
-    prepare_stores,
-    try_stores,
-)
+from plughost.stores import Busy, Session, SetupError, StoreError, Unavailable, http_error
+from plughost.stores._config import StoresConfig
 from plughost.stores._errors import Damaged
-from plughost.stores._manager import check, statistics
+from plughost.stores._manager import Stores, check, prepare_stores, statistics, try_stores
 
 if TYPE_CHECKING:
     from tests.stores.conftest import Declare

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.stores.operations import add as add_entity
 
-from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, Session, StoreError, Stores, StoresConfig
+from plughost.stores import Busy, Duplicate, MisusedStore, OpenStore, Session, StoreError
 
 if TYPE_CHECKING:
     from plughost import Store
+    from plughost.stores._config import StoresConfig
+    from plughost.stores._manager import Stores
 
 INSERT = "INSERT INTO products (sku, price, stock) VALUES (?, ?, ?)"
 
@@ -303,7 +305,9 @@ def test_pony_is_imported_only_for_entities(tmp_path: Any, plain_products: Store
 import sys
 from pathlib import Path
 from plughost import Store
-from plughost.stores import Session, StoresConfig, open_stores
+from plughost.stores import Session
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import open_stores
 store = Store(name="catalog", migrations=Path({str(folder)!r}), tables=("products",))
 stores = open_stores({{"p": (store,)}}, StoresConfig(folder=Path({str(tmp_path)!r})))
 stores["catalog"].read(Session.rows, "SELECT * FROM products")

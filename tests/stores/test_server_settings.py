@@ -16,7 +16,8 @@ from urllib.parse import urlsplit
 import pytest
 from tests.stores.test_rows import add
 
-from plughost.stores import Stores, StoresConfig, migrate_stores, prepare_stores
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import Stores, migrate_stores, prepare_stores
 
 if TYPE_CHECKING:
     from tests.stores.server import Server

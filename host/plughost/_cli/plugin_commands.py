@@ -31,7 +31,7 @@ from plughost._runtime.audit import CommandAudit
 from plughost._runtime.building import set_contexts
 from plughost._runtime.control import reload_running
 from plughost._runtime.host import Host
-from plughost.stores import prepare_stores
+from plughost.stores._manager import prepare_stores
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -31,7 +31,8 @@ from plughost._cli.options import (
 )
 from plughost._runtime.audit import CommandAudit
 from plughost._settings.errors import did_you_mean
-from plughost.stores import SetupError, Statistics, StoreError, Stores, purge, statistics
+from plughost.stores import SetupError, Statistics, StoreError, purge, statistics
+from plughost.stores._manager import Stores
 
 if TYPE_CHECKING:
     from rich.console import Console

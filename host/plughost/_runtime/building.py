@@ -17,8 +17,8 @@ from plughost._runtime.generation import Generation
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
-from plughost.stores import Stores, migrate_stores, prepare_stores, try_stores
 from plughost.stores._config import variable_name
+from plughost.stores._manager import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment

@@ -16,7 +16,7 @@ from plughost._plugins.registry import Registry, State
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost._settings.models import MountSettings
 from plughost.ratelimits import RateLimits
-from plughost.stores import Stores
+from plughost.stores._manager import Stores
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -29,7 +29,6 @@ A plugin declares a `Store`. The host migrates and opens it, and provides it as 
 
 from plughost._api.idempotency import idempotency_store
 from plughost._queries import Rows, browse, read_page
-from plughost.stores._config import StoreConfig, StoresConfig
 from plughost.stores._errors import (
     Busy,
     Duplicate,
@@ -41,17 +40,7 @@ from plughost.stores._errors import (
     Unavailable,
     http_error,
 )
-from plughost.stores._manager import (
-    Statistics,
-    Stores,
-    migrate_stores,
-    open_stores,
-    place_of,
-    prepare_stores,
-    purge,
-    statistics,
-    try_stores,
-)
+from plughost.stores._manager import Statistics, place_of, purge, statistics
 from plughost.stores._sessions import Session
 from plughost.stores._store import OpenStore
 
@@ -66,20 +55,13 @@ __all__ = [
     "Session",
     "SetupError",
     "Statistics",
-    "StoreConfig",
     "StoreError",
-    "Stores",
-    "StoresConfig",
     "Unavailable",
     "browse",
     "http_error",
     "idempotency_store",
-    "migrate_stores",
-    "open_stores",
     "place_of",
-    "prepare_stores",
     "purge",
     "read_page",
     "statistics",
-    "try_stores",
 ]

@@ -44,9 +44,9 @@ class OpenStore(Generic[E]):
     A store is prepared, then migrated, then opened. Operations are refused before it is migrated; from then on they
     wait until it is open.
 
-    If the database is lost, operations wait for it until `StoreConfig.patience` seconds after the loss. Then they fail
-    at once with `Unavailable`, and one operation every `StoreConfig.pause` seconds tries to reach it again. A host
-    starts without its database, too.
+    If the database is lost, operations wait for it until `patience` seconds after the loss. Then they fail at once with
+    `Unavailable`, and one operation every `pause` seconds tries to reach it again. A host starts without its database,
+    too. Both are settings of stores.
 
     Attributes:
         declared: The declaration.
@@ -216,7 +216,7 @@ class OpenStore(Generic[E]):
 
         Raises:
             Duplicate: A unique value exists already. This may only show at the commit, so catch it around `run`.
-            Busy: Others held what it needs for longer than `StoreConfig.patience` seconds.
+            Busy: Others held what it needs for longer than the setting `patience`.
             Unavailable: The database cannot be reached or written.
             OutcomeUnknown: The transaction may have been committed or not.
             MisusedStore: The operation breaks a rule of this class.

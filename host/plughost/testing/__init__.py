@@ -12,7 +12,7 @@ def test_it_says_hello():
 from __future__ import annotations
 
 from plughost.testing._conformance import conformance
-from plughost.testing._databases import fresh_postgresql, store_settings
+from plughost.testing._databases import fresh_postgresql, open_store, store_settings
 from plughost.testing._distributions import Tokens, plugin_distribution
 from plughost.testing._hosts import RunningHost, plugin_context, running_host
 from plughost.testing._queries import query_faults
@@ -22,6 +22,7 @@ __all__ = [
     "Tokens",
     "conformance",
     "fresh_postgresql",
+    "open_store",
     "plugin_context",
     "plugin_distribution",
     "query_faults",

@@ -18,10 +18,20 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
+
+from plughost.stores._config import StoresConfig
+from plughost.stores._manager import open_stores
+
+if TYPE_CHECKING:
+    from plughost import Store
+    from plughost.stores import OpenStore
+
+E = TypeVar("E")
 
 SERVER_VARIABLE: Final = "PLUGHOST_TEST_POSTGRESQL"
 DEFAULT_SERVER: Final = "postgresql://postgres@127.0.0.1:5432/test"
@@ -72,3 +82,26 @@ def fresh_postgresql() -> Iterator[str]:
             yield urlsplit(url)._replace(path=f"/{name}").geturl()
         finally:
             cursor.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def open_store(store: Store[E], folder: Path, url: str | None = None) -> Iterator[OpenStore[E]]:
+    """Migrate and open a store without a host, for the length of a `with` block: its operations can be tested alone.
+
+    Args:
+        store: The declaration.
+        folder: Where its SQLite file is, such as pytest's `tmp_path`.
+        url: Its PostgreSQL database instead, such as that of `fresh_postgresql`.
+
+    Raises:
+        SetupError: The store can't be opened; the message says why.
+        Unavailable: The database can't be reached.
+    """
+    declared: dict[str, list[Store[Any]]] = {"": [store]}
+    stores = open_stores(declared, StoresConfig(folder=folder, url=url))
+    try:
+        for error in stores.failures.values():
+            raise error
+        yield stores[store.name]
+    finally:
+        stores.close()

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from falcon import testing
@@ -15,11 +15,13 @@ from structlog.testing import capture_logs
 from plughost import PluginContext
 from plughost._apps.application import build_app
 from plughost._apps.mounting import mount
-from plughost.stores import OpenStore, StoresConfig, open_stores
-from plughost.testing import plugin_context
+from plughost.testing import open_store, plugin_context
 from plughost_library_auth import plugin
 from plughost_library_auth.records import STORE
 from plughost_library_auth.settings import Settings
+
+if TYPE_CHECKING:
+    from plughost.stores import OpenStore
 
 Context = PluginContext[Settings]
 
@@ -78,9 +80,8 @@ def basic(credentials: bytes) -> str:
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[OpenStore[Any]]:
     """The plugin's store on SQLite; all contexts of a test share it."""
-    stores = open_stores({"library-auth": [STORE]}, StoresConfig(folder=tmp_path / "stores"))
-    yield stores[STORE.name]
-    stores.close()
+    with open_store(STORE, tmp_path / "stores") as store:
+        yield store
 
 
 @pytest.fixture

@@ -44,9 +44,7 @@ def store(folder: Path, dialect: str, **steps: str) -> Store:
 
 def results_of(tried: Store, dialect: str) -> list[tuple[str, bool]]:
     """Return the lines of the result, and whether each is a failure."""
-    return [
-        (line.text.partition(", ")[2] or line.text, line.failed) for line in check_migrations("notes", tried, dialect)
-    ]
+    return [(line.text.partition(", ")[2] or line.text, line.failed) for line in check_migrations(tried, dialect)]
 
 
 def test_every_step_runs_from_each_version_with_rows(dialect: str, tmp_path: Path) -> None:
@@ -72,7 +70,7 @@ def migrate(session):
         "_0003_fill": python,
     }
     contract = "ALTER TABLE notes DROP COLUMN text;"
-    (line,) = check_migrations("notes", store(tmp_path, dialect, **steps, _0004_contract=contract), dialect)
+    (line,) = check_migrations(store(tmp_path, dialect, **steps, _0004_contract=contract), dialect)
     assert line.text.endswith("4 migrations, from empty, 0001, 0002, 0003: all well")
 
 

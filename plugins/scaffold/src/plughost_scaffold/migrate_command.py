@@ -78,13 +78,13 @@ def test_migrations(context: PluginContext[Any], plugins: tuple[str, ...]) -> No
     from plughost_scaffold.migration_check import check_migrations  # noqa: PLC0415 - imports pytest, which serving doesn't need
 
     views = [_find_plugin(context, name) for name in plugins] or list(context.host.preview().plugins)
-    stores = [(each.name, store) for each in views for store in each.declared.stores]
+    stores = [store for each in views for store in each.declared.stores]
     if not stores:
         raise click.ClickException("None of these plugins has a store.")
     failed = False
-    for plugin, store in stores:
+    for store in stores:
         for dialect in _DIALECTS:
-            for result in check_migrations(plugin, store, dialect):
+            for result in check_migrations(store, dialect):
                 click.echo(result.text)
                 failed = failed or result.failed
     if failed:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from plughost.stores import StoreError, StoresConfig, open_stores
-from plughost.testing import fresh_postgresql
+from plughost.stores import StoreError
+from plughost.testing import fresh_postgresql, open_store
 from plughost_scaffold.sample_rows import insert_sample_rows
 
 if TYPE_CHECKING:
     from plughost import Store
-    from plughost.stores import OpenStore
-
 
 _LABELS: Final = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 
@@ -36,7 +34,7 @@ class CheckResult:
     failed: bool = False
 
 
-def check_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[CheckResult]:
+def check_migrations(store: Store[Any], dialect: str) -> Iterator[CheckResult]:
     """Check all migrations of a store on one kind of database, and yield the results."""
     label = f"{store.name} on {_LABELS[dialect]}"
     steps = _migration_files(store, dialect)
@@ -48,7 +46,7 @@ def check_migrations(plugin: str, store: Store[Any], dialect: str) -> Iterator[C
             yield CheckResult(f"{label}: there is no {number}, which {_LABELS[other]} has: {advice}", failed=True)
         for earlier in range(max(1, len(steps))):
             start = f"{steps[earlier - 1][:4]} with rows" if earlier else "empty"
-            for result in _check_upgrade(plugin, store, dialect, steps[:earlier]):
+            for result in _check_upgrade(store, dialect, steps[:earlier]):
                 failures += result.failed
                 yield replace(result, text=f"{label}, from {start}: {result.text}")
     except pytest.skip.Exception as skipped:
@@ -77,32 +75,21 @@ def _missing_numbers(store: Store[Any], dialect: str) -> Iterator[tuple[str, str
         yield from ((name[:4], other) for name in _migration_files(store, other) if name[:4] > last)
 
 
-def _check_upgrade(plugin: str, store: Store[Any], dialect: str, earlier: list[str]) -> Iterator[CheckResult]:
+def _check_upgrade(store: Store[Any], dialect: str, earlier: list[str]) -> Iterator[CheckResult]:
     """Create an earlier version of a store with sample rows, then apply the remaining migrations."""
-    with tempfile.TemporaryDirectory(prefix="plughost-migrate-") as folder, _database(dialect, Path(folder)) as config:
+    with tempfile.TemporaryDirectory(prefix="plughost-migrate-") as folder, _database(dialect) as url:
         try:
             if earlier:
                 migrations = _copy_migrations(store, dialect, earlier, Path(folder))
                 older = replace(store, migrations=migrations, breaking=(), entities=None)
-                with _opened(plugin, older, config) as opened:
+                with open_store(older, Path(folder), url) as opened:
                     failures = insert_sample_rows(opened)
                 for table, reason in failures.items():
                     yield CheckResult(f"no rows could be put into {table}: {reason}")
-            with _opened(plugin, store, config):
+            with open_store(store, Path(folder), url):
                 pass
         except StoreError as error:
             yield CheckResult(str(error), failed=True)
-
-
-@contextmanager
-def _opened(plugin: str, store: Store[Any], config: StoresConfig) -> Iterator[OpenStore[Any]]:
-    stores = open_stores({plugin: [store]}, config)
-    try:
-        for error in stores.failures.values():
-            raise error
-        yield stores[store.name]
-    finally:
-        stores.close()
 
 
 def _copy_migrations(store: Store[Any], dialect: str, names: list[str], folder: Path) -> Path:
@@ -115,10 +102,6 @@ def _copy_migrations(store: Store[Any], dialect: str, names: list[str], folder: 
     return target
 
 
-@contextmanager
-def _database(dialect: str, folder: Path) -> Iterator[StoresConfig]:
-    if dialect == "sqlite":
-        yield StoresConfig(folder=folder)
-        return
-    with fresh_postgresql() as url:
-        yield StoresConfig(folder=folder, url=url)
+def _database(dialect: str) -> AbstractContextManager[str | None]:
+    """Return a context with the URL of a fresh database; of none on SQLite."""
+    return fresh_postgresql() if dialect == "postgresql" else nullcontext()
