@@ -82,6 +82,17 @@ def test_a_table_that_takes_no_rows_is_named(dialect: str, tmp_path: Path) -> No
     assert not any(failed for _, failed in lines)
 
 
+def test_a_table_of_a_later_step_is_not_missed(dialect: str, tmp_path: Path) -> None:
+    """A row that is refused until another table has rows is put in later, though a declared table is still to come."""
+    steps = {
+        "_0001_notes": NOTES.replace("authors", "people"),
+        "_0002_mood": "ALTER TABLE people ADD COLUMN mood INTEGER;",  # PostgreSQL now lists `people` last
+        "_0003_authors": "CREATE TABLE authors (id INTEGER PRIMARY KEY);",
+    }
+    (line,) = check_migrations("notes", store(tmp_path, dialect, **steps), dialect)
+    assert line.text.endswith("3 migrations, from empty, 0001, 0002: all well")
+
+
 def migrate(*arguments: str) -> Result:
     """Call `plughost migrate`."""
     return CliRunner().invoke(main, ["migrate", *arguments])
