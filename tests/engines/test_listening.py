@@ -46,10 +46,16 @@ def test_two_engines_on_one_port_are_refused(serve: Serve, http1_lane: Lane, gat
     assert served.client().get("/first").text == "/first"
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_unavailable_address_is_named(http1_lane: Lane, address: str) -> None:
-    """The message names the address."""
-    with pytest.raises(ListenError, match=address):
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("192.0.2.1", "this machine does not have that address"),
+        ("no-such-host.invalid", "the address is unknown"),
+    ],
+)
+def test_an_unavailable_address_is_named(http1_lane: Lane, address: str, advice: str) -> None:
+    """The message names the address, and says what is wrong with it."""
+    with pytest.raises(ListenError, match=f"{address}.*{advice}"):
         open_socket(listener(http1_lane, address=address))
 
 
@@ -201,6 +207,18 @@ def test_a_public_socket_of_systemd_is_served_if_the_settings_are_as_public() ->
         with sockets.duplicate(public) as served:
             assert served.getsockname() == lent.getsockname()
         sockets.release(public)
+
+
+def test_a_socket_of_systemd_accepts_connections_after_a_stop() -> None:
+    """The system manager keeps it, and starts the host again when a client connects."""
+    served = Listener(site="main", scheme="http", address="127.0.0.1", port=0, engine="waitress")
+    with socket.create_server(("127.0.0.1", 0)) as lent:
+        sockets = Sockets([("main-http", lent)])
+        sockets.bind(served)
+        sockets.release(served)
+        lent.settimeout(20)
+        with socket.create_connection(lent.getsockname(), 20), lent.accept()[0]:
+            pass
 
 
 def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:

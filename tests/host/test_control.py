@@ -8,17 +8,20 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.host.plugins import is_running
+from tests.waiting import wait_until
 
-from plughost._api.errors import NotRunning
+from plughost._api.errors import CommandError, NotRunning
 from plughost._api.host import Listener
 from plughost._runtime import restart
-from plughost._runtime.control import AlreadyRunning, Control, send_command, socket_path
+from plughost._runtime.control import AlreadyRunning, Control, NotPermitted, reload_running, send_command, socket_path
 from plughost._runtime.sockets import Sockets
 
 
@@ -110,6 +113,50 @@ def test_a_command_that_fails_is_answered(listening: Path) -> None:
     assert is_running(listening)
 
 
+def test_a_reload_that_a_host_of_another_version_does_not_know_is_an_error(listening: Path) -> None:
+    """The error has the host's answer."""
+    with pytest.raises(CommandError, match=r"^The running host did not reload: commands are echo, exit, fail, ping\.$"):
+        reload_running(listening)
+
+
+def test_a_stop_answers_a_command_that_has_come(folder: Path) -> None:
+    """The process may end after it, so it waits for the answer."""
+    begun, done = threading.Event(), threading.Event()
+
+    def finish() -> dict[str, Any]:
+        begun.set()
+        wait_until(lambda: not is_running(folder))
+        done.set()
+        return {"ok": True}
+
+    control = Control(folder, COMMANDS | {"finish": finish})
+    control.start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send_command, folder, "finish")
+        assert begun.wait(30)
+        control.stop()
+        assert done.is_set()
+        assert answer.result(30) == {"ok": True}
+
+
+def test_a_stop_does_not_wait_for_a_command_that_hangs(folder: Path) -> None:
+    """Its sender gets no answer in time, and the host ends."""
+    begun, release = threading.Event(), threading.Event()
+
+    def hang() -> dict[str, Any]:
+        begun.set()
+        return {"released": release.wait(30)}
+
+    control = Control(folder, COMMANDS | {"hang": hang})
+    control.start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send_command, folder, "hang")
+        assert begun.wait(30)
+        control.stop()
+        release.set()
+        assert answer.result(30) == {"released": True}
+
+
 def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
     """The error names the folder and says what to do; the first host continues to listen."""
     with pytest.raises(AlreadyRunning, match="stop it first, or set another data_dir"):
@@ -125,17 +172,21 @@ def test_a_successor_claims_another_data_folder_itself(tmp_path: Path) -> None:
     other.claim(os.dup(old.lock))
     with pytest.raises(AlreadyRunning):
         Control(tmp_path / "new", COMMANDS).claim()
-    for each in (old, same, other):
+    for each in (old, same):
+        each.stop()
+    old.claim()  # which `other` doesn't keep
+    for each in (old, other):
         each.stop()
 
 
 def test_a_killed_hosts_files_are_replaced(folder: Path) -> None:
-    """A stale socket and a stale lock file prevent no start, and don't look like a running host."""
+    """Stale sockets and a stale lock file prevent no start, and don't look like a running host."""
     folder.mkdir()
     (folder / "host.lock").touch()
     socket_path(folder).parent.mkdir(mode=0o700, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(socket_path(folder)))
+    for path in (socket_path(folder), socket_path(folder).with_suffix(".new")):
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
     assert not is_running(folder)
     control = Control(folder, COMMANDS)
     control.claim()
@@ -188,7 +239,7 @@ def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: py
     control = Control(data_dir, COMMANDS)
     with pytest.raises(PermissionError, match="this user's alone"):
         control.start()
-    with pytest.raises((PermissionError, NotRunning)):
+    with pytest.raises(NotPermitted):
         send_command(data_dir, "ping")
 
 

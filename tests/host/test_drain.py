@@ -284,9 +284,10 @@ class Around:
         """Do nothing."""
 
 
-def test_a_reload_waits_for_requests_inside_removed_middleware() -> None:
+@pytest.mark.parametrize("scope", [{"scope": "host"}, {"scope": "site", "site": "main"}])
+def test_a_reload_waits_for_requests_inside_removed_middleware(scope: dict[str, Any]) -> None:
     """If a removed plugin's middleware surrounds other plugins' requests, the reload waits for those as well."""
-    around = Plugin(register_middleware=lambda context: [Middleware(name="around", component=Around(), scope="host")])
+    around = Plugin(register_middleware=lambda context: [Middleware(name="around", component=Around(), **scope)])
     installed = [plugin_distribution("ticks", Ticks()), plugin_distribution("around", around)]
     with hosting(installed, grace_time=0.25) as host:
         reader = Reader(host)
@@ -306,3 +307,16 @@ def test_a_failing_draining_hook_affects_no_other_plugin() -> None:
     with hosting([plugin_distribution("bad", Plugin(draining=fail)), plugin_distribution("ticks", ticks)]) as host:
         assert host.host.stop()
     assert ticks.calls == ["draining", "stopping"]
+
+
+def test_a_reload_reports_a_removed_plugin_that_fails_to_stop() -> None:
+    """What failed before was reported then."""
+
+    def fail(context: Any) -> None:
+        raise SystemExit(3)
+
+    installed = [plugin_distribution("bad", Plugin(started=fail, stopping=fail))]
+    with hosting(installed) as host:
+        del installed[0]
+        ((plugin, trouble),) = host.host.reload().trouble
+        assert (plugin, trouble.partition(":")[0]) == ("bad (plughost-bad 1.0)", "stopping")

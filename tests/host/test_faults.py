@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,6 +117,21 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         refused_threads.clear()
         assert host.host.reload().swapped
         assert client.get("/say").content == b""
+
+
+def test_a_replaced_plugin_is_freed() -> None:
+    """Reloads don't use ever more memory, although a host that has started hides its objects from the collector."""
+    installed = [plugin_distribution("one", Speaker("old"), version="1")]
+    with running_host(distributions=installed) as host:
+        replaced = weakref.ref(host.host.generation.registry)
+        gc.freeze()
+        try:
+            installed[0] = plugin_distribution("one", Speaker("new"), version="2")
+            assert host.host.reload().changed == ("one",)
+            assert replaced() is None
+            assert gc.get_freeze_count()
+        finally:
+            gc.unfreeze()
 
 
 def test_a_host_stops_without_a_thread_for_each_listener(refused_threads: set[str]) -> None:
