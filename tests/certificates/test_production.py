@@ -256,8 +256,10 @@ def test_expired_intermediate_is_a_warning(files: Files) -> None:
 
 
 def test_world_readable_key_is_a_warning(files: Files) -> None:
-    """A key in place that every user may read is served with a warning that says what to do."""
+    """A key in place that every user may read is served with a warning that says what to do; a group may read it."""
     files.write(files.authority.issue())
+    files.key.chmod(0o640)
+    assert files.load().warnings == ()
     files.key.chmod(0o644)
     assert "chmod 600" in files.load().warnings[0]
 

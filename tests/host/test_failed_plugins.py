@@ -222,7 +222,7 @@ def test_the_place_of_an_unknown_store_is_a_warning(tmp_path: Path) -> None:
     store = Store(name="two-words", migrations=tmp_path, tables=())
     plugin = plugin_distribution("a", Plugin(register_stores=lambda context: [store]))
     for key, value in (("urls", "sqlite"), ("tuning", {"pool_size": 2})):
-        settings = {"stores": {key: {"two-word": value, "two-words": value}}}
+        settings = {"stores": {key: {"two-word": value, "two_words": value}}}
         with running_host(distributions=[plugin], settings=settings) as host:
             named = [each for each in host.host.generation.warnings if each.startswith("stores.")]
         advice = "no plugin that serves has a store of this name; did you mean two-words?"

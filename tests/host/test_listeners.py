@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -49,6 +50,18 @@ def test_a_connection_limit_beyond_the_systems_is_told(
     settings = {"sites": {"main": {"connection_limit": limit}}}
     with running_host(distributions=[plugin_distribution("a", Speaker("hello"))], settings=settings):
         assert ("sites.main.connection_limit, since this process may open" in caplog.text) == warned
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse to raise it to an unlimited number")
+def test_a_host_may_open_as_many_files_as_the_system_allows() -> None:
+    """A service manager or a shell sets a lower limit, which a process may raise, for programs that use `select`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    try:
+        with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]):
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
