@@ -208,6 +208,7 @@ def test_a_public_socket_of_systemd_is_served_if_the_settings_are_as_public() ->
         sockets.bind(public)
         with sockets.duplicate(public) as served:
             assert served.getsockname() == lent.getsockname()
+        assert sockets.unused() == []
         sockets.release(public)
 
 

@@ -21,7 +21,15 @@ from tests.waiting import wait_until
 from plughost._api.errors import CommandError, NotRunning
 from plughost._api.host import Listener
 from plughost._runtime import restart
-from plughost._runtime.control import AlreadyRunning, Control, NotPermitted, reload_running, send_command, socket_path
+from plughost._runtime.control import (
+    AlreadyRunning,
+    Control,
+    NotPermitted,
+    reload_running,
+    send_command,
+    socket_path,
+    user_name,
+)
 from plughost._runtime.sockets import Sockets
 
 
@@ -100,10 +108,12 @@ def test_an_unknown_command_is_answered_with_the_known_ones(listening: Path, dat
 
 
 def test_a_silent_client_blocks_nobody(listening: Path) -> None:
-    """A client that connects and sends nothing doesn't delay others."""
+    """A client that connects and sends nothing doesn't delay others, and is answered in the end."""
     with socket.socket(socket.AF_UNIX) as silent:
+        silent.settimeout(30)
         silent.connect(str(socket_path(listening)))
         assert is_running(listening)
+        assert b"commands are echo" in silent.recv(100)
 
 
 def test_a_command_that_fails_is_answered(listening: Path) -> None:
@@ -111,6 +121,15 @@ def test_a_command_that_fails_is_answered(listening: Path) -> None:
     assert send_command(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
     assert send_command(listening, "exit") == {"error": "the host failed on this command: SystemExit: "}
     assert is_running(listening)
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system can't tell who sent a command")
+def test_a_sender_cannot_claim_to_be_another_user(tmp_path: Path) -> None:
+    """The host asks the system, whatever the command says."""
+    control = Control(tmp_path, {"who": lambda by: {"by": by}})
+    control.start()
+    assert send_command(tmp_path, "who", by="somebody") == {"by": user_name(os.getuid())}
+    control.stop()
 
 
 def test_a_reload_that_a_host_of_another_version_does_not_know_is_an_error(listening: Path) -> None:
@@ -230,12 +249,13 @@ def test_a_socket_of_another_user_is_reported(listening: Path) -> None:
         send_command(listening, "ping")
 
 
-def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     """A socket in the temporary folder needs a private folder; one open to others is neither used nor contacted."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data_dir = tmp_path / ("long" * 30)
-    socket_path(data_dir).parent.mkdir(mode=0o777)
-    socket_path(data_dir).parent.chmod(0o777)
+    socket_path(data_dir).parent.mkdir()
+    socket_path(data_dir).parent.chmod(mode)
     control = Control(data_dir, COMMANDS)
     with pytest.raises(PermissionError, match="this user's alone"):
         control.start()
