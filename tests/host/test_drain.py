@@ -14,11 +14,13 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, group_of
 from tests.waiting import wait_until
 
-from plughost import Middleware, hookimpl
+from plughost import Job, Middleware, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     import falcon
+
+    from plughost import JobRun
 
 each_listener = pytest.mark.parametrize(
     ("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")]
@@ -307,6 +309,32 @@ def test_a_failing_draining_hook_affects_no_other_plugin() -> None:
     with hosting([plugin_distribution("bad", Plugin(draining=fail)), plugin_distribution("ticks", ticks)]) as host:
         assert host.host.stop()
     assert ticks.calls == ["draining", "stopping"]
+
+
+@pytest.mark.parametrize("by", ["stop", "reload"])
+def test_a_plugin_stops_after_its_jobs(by: str) -> None:
+    """A job has until the end of `grace_time` to finish, even if no request is in flight."""
+    begun, drained, calls = threading.Event(), threading.Event(), list[str]()
+
+    def work(run: JobRun) -> None:
+        begun.set()
+        wait_until(lambda: drained.is_set() and (by == "reload" or not host.host.ports))
+        calls.append("job")
+
+    working = Plugin(
+        register_jobs=lambda context: [Job(name="work", run=work, at_start=True)],
+        draining=lambda context: drained.set(),
+        stopping=lambda context: calls.append("stopping"),
+    )
+    installed = [plugin_distribution("working", working), plugin_distribution("one", Speaker("one"))]
+    with hosting(installed) as host:
+        assert begun.wait(30)
+        if by == "reload":
+            del installed[0]
+            host.host.reload()
+        else:
+            host.host.stop()
+        assert calls == ["job", "stopping"]
 
 
 def test_a_reload_reports_a_removed_plugin_that_fails_to_stop() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost import JobRun, PluginContext, RouteGroup
+    from plughost._api.events import Event
 
 
 @pytest.fixture
@@ -117,6 +118,18 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         refused_threads.clear()
         assert host.host.reload().swapped
         assert client.get("/say").content == b""
+
+
+def test_a_reload_that_fails_is_an_error_in_the_log() -> None:
+    """Others are not, so that an alert for errors in the log concerns real ones."""
+    installed = [plugin_distribution("one", Speaker("old"), version="1")]
+    lines: list[Event] = []
+    with running_host(distributions=installed) as host:
+        host.host.view.lines.subscribe(lines.append)
+        assert host.host.reload().ok
+        installed[0] = plugin_distribution("one", ImportError("broken on purpose"), version="2")
+        assert not host.host.reload().ok
+    assert [each.fields["level"] for each in lines if each.fields["event"] == "reload"] == ["info", "error"]
 
 
 def test_what_a_reload_replaces_is_freed() -> None:
