@@ -224,7 +224,7 @@ def test_expired_certificate_is_refused(files: Files) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "warning"), [(2, 90, "not valid before"), (-1, 10, "expires in 9 days")], ids=["early", "late"]
+    ("start", "end", "warning"), [(2, 90, "not valid before"), (-1, 29, "expires in 28 days")], ids=["early", "late"]
 )
 def test_unusual_validity_is_a_warning(files: Files, start: int, end: int, warning: str) -> None:
     """A certificate that isn't valid yet, or not for long, is served with a warning."""
