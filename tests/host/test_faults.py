@@ -12,7 +12,7 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, Watcher, group_of, reason
 from tests.waiting import wait_until
 
-from plughost import Job, Observer
+from plughost import Job, Observer, Store
 from plughost._api.bounded import Interrupted
 from plughost._logging import make_logger
 from plughost._runtime.host import Host
@@ -130,6 +130,22 @@ def test_a_reload_that_fails_is_an_error_in_the_log() -> None:
         installed[0] = plugin_distribution("one", ImportError("broken on purpose"), version="2")
         assert not host.host.reload().ok
     assert [each.fields["level"] for each in lines if each.fields["event"] == "reload"] == ["info", "error"]
+
+
+def test_each_failure_is_logged_once(tmp_path: Path) -> None:
+    """One before the migrations is not logged again when another plugin's store fails."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_fail.sql").write_text("NONSENSE;")
+    store = Store(name="kept", migrations=tmp_path, tables=())
+    installed = [plugin_distribution("one", Speaker("one"))]
+    lines: list[Event] = []
+    with running_host(distributions=installed) as host:
+        host.host.view.lines.subscribe(lines.append)
+        installed.append(plugin_distribution("bad", ImportError("broken on purpose")))
+        installed.append(plugin_distribution("failing", Plugin(register_stores=lambda context: [store])))
+        assert len(host.host.reload().failed) == 2
+    failures = [each.fields["plugin"] for each in lines if each.fields["event"] == "plugin does not serve"]
+    assert failures == ["bad (plughost-bad 1.0)", "failing (plughost-failing 1.0)"]
 
 
 def test_what_a_reload_replaces_is_freed() -> None:
