@@ -88,9 +88,11 @@ def test_sslscan_finds_nothing_weak(policy: str, spoken: set[str]) -> None:
     assert not [each for each in found.iter("compression") if each.get("supported") == "1"]
 
 
-def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_clients_need_a_certificate_of_the_set_authority(tmp_path: Path, line_end: bytes) -> None:
     """With `client_ca`, a client without a certificate, or with another authority's, gets no answer."""
     ours, theirs = _authority(tmp_path / "ours"), _authority(tmp_path / "theirs")
+    ours.write_bytes(ours.read_bytes().replace(b"\n", line_end))
     settings = {"sites": {"main": {"client_ca": str(ours)}}}
     with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
         context = _context(host)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import os
 import select
 import socket
 import ssl
@@ -19,7 +21,7 @@ from tests.lanes import LANES, Lane
 from waitress.server import TcpWSGIServer
 
 from plughost._api.host import Listener
-from plughost._runtime.sockets import Sockets
+from plughost._runtime.sockets import HANDED_OVER, Sockets, inherit
 from plughost._servers import EngineOptions, ListenError, TLSFiles
 from plughost._servers.connections import clients, drop_new_connections, open_socket
 from plughost._servers.waitress import WaitressEngine
@@ -46,10 +48,16 @@ def test_two_engines_on_one_port_are_refused(serve: Serve, http1_lane: Lane, gat
     assert served.client().get("/first").text == "/first"
 
 
-@pytest.mark.parametrize("address", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_unavailable_address_is_named(http1_lane: Lane, address: str) -> None:
-    """The message names the address."""
-    with pytest.raises(ListenError, match=address):
+@pytest.mark.parametrize(
+    ("address", "advice"),
+    [
+        ("192.0.2.1", "this machine does not have that address"),
+        ("no-such-host.invalid", "the address is unknown"),
+    ],
+)
+def test_an_unavailable_address_is_named(http1_lane: Lane, address: str, advice: str) -> None:
+    """The message names the address, and says what is wrong with it."""
+    with pytest.raises(ListenError, match=f"{address}.*{advice}"):
         open_socket(listener(http1_lane, address=address))
 
 
@@ -200,7 +208,53 @@ def test_a_public_socket_of_systemd_is_served_if_the_settings_are_as_public() ->
         sockets.bind(public)
         with sockets.duplicate(public) as served:
             assert served.getsockname() == lent.getsockname()
+        assert sockets.unused() == []
         sockets.release(public)
+
+
+def test_a_socket_of_systemd_accepts_connections_after_a_stop() -> None:
+    """The system manager keeps it, and starts the host again when a client connects."""
+    served = Listener(site="main", scheme="http", address="127.0.0.1", port=0, engine="waitress")
+    with socket.create_server(("127.0.0.1", 0)) as lent:
+        sockets = Sockets([("main-http", lent)])
+        sockets.bind(served)
+        sockets.release(served)
+        lent.settimeout(20)
+        with socket.create_connection(lent.getsockname(), 20), lent.accept()[0]:
+            pass
+
+
+def test_an_inherited_socket_with_another_address_than_the_settings_is_not_used() -> None:
+    """A restart opens the new address, and closes the socket that the predecessor had opened."""
+    with socket.create_server(("127.0.0.1", 0)) as inherited:
+        moved = Listener(
+            site="main", scheme="http", address="127.0.0.2", port=inherited.getsockname()[1], engine="waitress"
+        )
+        sockets = Sockets([("main-http.handed", inherited)])
+        sockets.bind(moved)
+        with sockets.duplicate(moved) as served:
+            assert served.getsockname()[0] == "127.0.0.2"
+        sockets.take_ownership()
+        assert inherited.fileno() == -1
+        sockets.release(moved)
+
+
+def test_child_processes_do_not_get_inherited_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a plugin starts would keep the port after the host's end."""
+    with socket.create_server(("127.0.0.1", 0)) as opened:
+        passed = os.dup(opened.fileno())
+    os.set_inheritable(passed, True)
+    monkeypatch.setenv(HANDED_OVER, json.dumps([("main-http.handed", passed)]))
+    ((name, inherited),), others = inherit()
+    with inherited:
+        assert (name, inherited.get_inheritable(), others) == ("main-http.handed", False, {})
+
+
+def test_sockets_of_systemd_for_another_process_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that started this one may have left the variables, without the sockets."""
+    monkeypatch.setenv("LISTEN_PID", str(os.getppid()))
+    monkeypatch.setenv("LISTEN_FDS", "1")
+    assert inherit() == ([], {})
 
 
 def test_no_part_of_a_response_waits_for_an_acknowledgement() -> None:

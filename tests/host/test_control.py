@@ -8,17 +8,28 @@ import signal
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.host.plugins import is_running
+from tests.waiting import wait_until
 
-from plughost._api.errors import NotRunning
+from plughost._api.errors import CommandError, NotRunning
 from plughost._api.host import Listener
 from plughost._runtime import restart
-from plughost._runtime.control import AlreadyRunning, Control, send_command, socket_path
+from plughost._runtime.control import (
+    AlreadyRunning,
+    Control,
+    NotPermitted,
+    reload_running,
+    send_command,
+    socket_path,
+    user_name,
+)
 from plughost._runtime.sockets import Sockets
 
 
@@ -97,10 +108,12 @@ def test_an_unknown_command_is_answered_with_the_known_ones(listening: Path, dat
 
 
 def test_a_silent_client_blocks_nobody(listening: Path) -> None:
-    """A client that connects and sends nothing doesn't delay others."""
+    """A client that connects and sends nothing doesn't delay others, and is answered in the end."""
     with socket.socket(socket.AF_UNIX) as silent:
+        silent.settimeout(30)
         silent.connect(str(socket_path(listening)))
         assert is_running(listening)
+        assert b"commands are echo" in silent.recv(100)
 
 
 def test_a_command_that_fails_is_answered(listening: Path) -> None:
@@ -108,6 +121,59 @@ def test_a_command_that_fails_is_answered(listening: Path) -> None:
     assert send_command(listening, "fail") == {"error": "the host failed on this command: ValueError: no luck"}
     assert send_command(listening, "exit") == {"error": "the host failed on this command: SystemExit: "}
     assert is_running(listening)
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="this system can't tell who sent a command")
+def test_a_sender_cannot_claim_to_be_another_user(tmp_path: Path) -> None:
+    """The host asks the system, whatever the command says."""
+    control = Control(tmp_path, {"who": lambda by: {"by": by}})
+    control.start()
+    assert send_command(tmp_path, "who", by="somebody") == {"by": user_name(os.getuid())}
+    control.stop()
+
+
+def test_a_reload_that_a_host_of_another_version_does_not_know_is_an_error(listening: Path) -> None:
+    """The error has the host's answer."""
+    with pytest.raises(CommandError, match=r"^The running host did not reload: commands are echo, exit, fail, ping\.$"):
+        reload_running(listening)
+
+
+def test_a_stop_answers_a_command_that_has_come(folder: Path) -> None:
+    """The process may end after it, so it waits for the answer."""
+    begun, done = threading.Event(), threading.Event()
+
+    def finish() -> dict[str, Any]:
+        begun.set()
+        wait_until(lambda: not is_running(folder))
+        done.set()
+        return {"ok": True}
+
+    control = Control(folder, COMMANDS | {"finish": finish})
+    control.start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send_command, folder, "finish")
+        assert begun.wait(30)
+        control.stop()
+        assert done.is_set()
+        assert answer.result(30) == {"ok": True}
+
+
+def test_a_stop_does_not_wait_for_a_command_that_hangs(folder: Path) -> None:
+    """Its sender gets no answer in time, and the host ends."""
+    begun, release = threading.Event(), threading.Event()
+
+    def hang() -> dict[str, Any]:
+        begun.set()
+        return {"released": release.wait(30)}
+
+    control = Control(folder, COMMANDS | {"hang": hang})
+    control.start()
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(send_command, folder, "hang")
+        assert begun.wait(30)
+        control.stop()
+        release.set()
+        assert answer.result(30) == {"released": True}
 
 
 def test_a_second_host_on_a_data_folder_is_refused(listening: Path) -> None:
@@ -125,17 +191,21 @@ def test_a_successor_claims_another_data_folder_itself(tmp_path: Path) -> None:
     other.claim(os.dup(old.lock))
     with pytest.raises(AlreadyRunning):
         Control(tmp_path / "new", COMMANDS).claim()
-    for each in (old, same, other):
+    for each in (old, same):
+        each.stop()
+    old.claim()  # which `other` doesn't keep
+    for each in (old, other):
         each.stop()
 
 
 def test_a_killed_hosts_files_are_replaced(folder: Path) -> None:
-    """A stale socket and a stale lock file prevent no start, and don't look like a running host."""
+    """Stale sockets and a stale lock file prevent no start, and don't look like a running host."""
     folder.mkdir()
     (folder / "host.lock").touch()
     socket_path(folder).parent.mkdir(mode=0o700, exist_ok=True)
-    with socket.socket(socket.AF_UNIX) as stale:
-        stale.bind(str(socket_path(folder)))
+    for path in (socket_path(folder), socket_path(folder).with_suffix(".new")):
+        with socket.socket(socket.AF_UNIX) as stale:
+            stale.bind(str(path))
     assert not is_running(folder)
     control = Control(folder, COMMANDS)
     control.claim()
@@ -179,16 +249,17 @@ def test_a_socket_of_another_user_is_reported(listening: Path) -> None:
         send_command(listening, "ping")
 
 
-def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_folder_that_others_can_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int) -> None:
     """A socket in the temporary folder needs a private folder; one open to others is neither used nor contacted."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     data_dir = tmp_path / ("long" * 30)
-    socket_path(data_dir).parent.mkdir(mode=0o777)
-    socket_path(data_dir).parent.chmod(0o777)
+    socket_path(data_dir).parent.mkdir()
+    socket_path(data_dir).parent.chmod(mode)
     control = Control(data_dir, COMMANDS)
     with pytest.raises(PermissionError, match="this user's alone"):
         control.start()
-    with pytest.raises((PermissionError, NotRunning)):
+    with pytest.raises(NotPermitted):
         send_command(data_dir, "ping")
 
 

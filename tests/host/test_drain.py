@@ -14,11 +14,13 @@ import pytest
 from tests.host.plugins import Plugin, Speaker, group_of
 from tests.waiting import wait_until
 
-from plughost import Middleware, hookimpl
+from plughost import Job, Middleware, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
     import falcon
+
+    from plughost import JobRun
 
 each_listener = pytest.mark.parametrize(
     ("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")]
@@ -284,9 +286,10 @@ class Around:
         """Do nothing."""
 
 
-def test_a_reload_waits_for_requests_inside_removed_middleware() -> None:
+@pytest.mark.parametrize("scope", [{"scope": "host"}, {"scope": "site", "site": "main"}])
+def test_a_reload_waits_for_requests_inside_removed_middleware(scope: dict[str, Any]) -> None:
     """If a removed plugin's middleware surrounds other plugins' requests, the reload waits for those as well."""
-    around = Plugin(register_middleware=lambda context: [Middleware(name="around", component=Around(), scope="host")])
+    around = Plugin(register_middleware=lambda context: [Middleware(name="around", component=Around(), **scope)])
     installed = [plugin_distribution("ticks", Ticks()), plugin_distribution("around", around)]
     with hosting(installed, grace_time=0.25) as host:
         reader = Reader(host)
@@ -306,3 +309,42 @@ def test_a_failing_draining_hook_affects_no_other_plugin() -> None:
     with hosting([plugin_distribution("bad", Plugin(draining=fail)), plugin_distribution("ticks", ticks)]) as host:
         assert host.host.stop()
     assert ticks.calls == ["draining", "stopping"]
+
+
+@pytest.mark.parametrize("by", ["stop", "reload"])
+def test_a_plugin_stops_after_its_jobs(by: str) -> None:
+    """A job has until the end of `grace_time` to finish, even if no request is in flight."""
+    begun, drained, calls = threading.Event(), threading.Event(), list[str]()
+
+    def work(run: JobRun) -> None:
+        begun.set()
+        wait_until(lambda: drained.is_set() and (by == "reload" or not host.host.ports))
+        calls.append("job")
+
+    working = Plugin(
+        register_jobs=lambda context: [Job(name="work", run=work, at_start=True)],
+        draining=lambda context: drained.set(),
+        stopping=lambda context: calls.append("stopping"),
+    )
+    installed = [plugin_distribution("working", working), plugin_distribution("one", Speaker("one"))]
+    with hosting(installed) as host:
+        assert begun.wait(30)
+        if by == "reload":
+            del installed[0]
+            host.host.reload()
+        else:
+            host.host.stop()
+        assert calls == ["job", "stopping"]
+
+
+def test_a_reload_reports_a_removed_plugin_that_fails_to_stop() -> None:
+    """What failed before was reported then."""
+
+    def fail(context: Any) -> None:
+        raise SystemExit(3)
+
+    installed = [plugin_distribution("bad", Plugin(started=fail, stopping=fail))]
+    with hosting(installed) as host:
+        del installed[0]
+        ((plugin, trouble),) = host.host.reload().trouble
+        assert (plugin, trouble.partition(":")[0]) == ("bad (plughost-bad 1.0)", "stopping")

@@ -120,11 +120,12 @@ def test_a_thousand_streams_survive_a_reload_and_end_at_the_drain(scheme: str, e
 
 
 @pytest.mark.parametrize(("scheme", "engine"), [("http", "waitress"), ("http", "granian"), ("https", "granian")])
-@pytest.mark.parametrize("word", ["changed", "removed"])
-def test_streams_of_a_plugin_that_leaves_end_with_it(word: str, scheme: str, engine: str) -> None:
-    """Without help of the plugin, its streams end complete, with all events published before."""
+@pytest.mark.parametrize(("word", "alone"), [("changed", False), ("removed", False), ("removed", True)])
+def test_streams_of_a_plugin_that_leaves_end_with_it(word: str, alone: bool, scheme: str, engine: str) -> None:
+    """Without its help, its streams end complete, with all events published before, even on a site that closes."""
     news, readers = News(), [Reader() for _ in range(10)]
-    installed = [plugin_distribution("news", news), plugin_distribution("other", Speaker("other", "/other"))]
+    others = [] if alone else [plugin_distribution("other", Speaker("other", "/other"))]
+    installed = [plugin_distribution("news", news), *others]
 
     async def read(host: RunningHost) -> None:
         async with AsyncExitStack() as stack:

@@ -222,16 +222,17 @@ def test_the_place_of_an_unknown_store_is_a_warning(tmp_path: Path) -> None:
     store = Store(name="two-words", migrations=tmp_path, tables=())
     plugin = plugin_distribution("a", Plugin(register_stores=lambda context: [store]))
     for key, value in (("urls", "sqlite"), ("tuning", {"pool_size": 2})):
-        settings = {"stores": {key: {"two-word": value, "two-words": value}}}
+        settings = {"stores": {key: {"two-word": value, "two_words": value}}}
         with running_host(distributions=[plugin], settings=settings) as host:
             named = [each for each in host.host.generation.warnings if each.startswith("stores.")]
         advice = "no plugin that serves has a store of this name; did you mean two-words?"
         assert named == [f"stores.{key} names two-word, and {advice}"]
 
 
-def test_skipping_an_unknown_plugin_is_a_warning() -> None:
+@pytest.mark.parametrize("skipping", [{"settings": {"disabled": ["godo"]}}, {"without": ["godo"]}])
+def test_skipping_an_unknown_plugin_is_a_warning(skipping: dict[str, Any]) -> None:
     """The warning for a misspelt name suggests the most similar one."""
-    with running_host(distributions=with_good_plugin(ImportError("x")), settings={"disabled": ["godo"]}) as host:
+    with running_host(distributions=with_good_plugin(ImportError("x")), **skipping) as host:
         message = "godo is to be skipped, and no plugin of this name is installed; did you mean good?"
         assert host.host.generation is not None
         assert message in host.host.generation.warnings

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.host.plugins import Plugin, Speaker, Watcher, group_of, reason
 from tests.waiting import wait_until
 
-from plughost import Job, Observer
+from plughost import Job, Observer, Store
 from plughost._api.bounded import Interrupted
 from plughost._logging import make_logger
 from plughost._runtime.host import Host
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from plughost import JobRun, PluginContext, RouteGroup
+    from plughost._api.events import Event
 
 
 @pytest.fixture
@@ -115,6 +118,55 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         refused_threads.clear()
         assert host.host.reload().swapped
         assert client.get("/say").content == b""
+
+
+def test_a_reload_that_fails_is_an_error_in_the_log() -> None:
+    """Others are not, so that an alert for errors in the log concerns real ones."""
+    installed = [plugin_distribution("one", Speaker("old"), version="1")]
+    lines: list[Event] = []
+    with running_host(distributions=installed) as host:
+        host.host.view.lines.subscribe(lines.append)
+        assert host.host.reload().ok
+        installed[0] = plugin_distribution("one", ImportError("broken on purpose"), version="2")
+        assert not host.host.reload().ok
+    assert [each.fields["level"] for each in lines if each.fields["event"] == "reload"] == ["info", "error"]
+
+
+def test_each_failure_is_logged_once(tmp_path: Path) -> None:
+    """One before the migrations is not logged again when another plugin's store fails."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_fail.sql").write_text("NONSENSE;")
+    store = Store(name="kept", migrations=tmp_path, tables=())
+    installed = [plugin_distribution("one", Speaker("one"))]
+    lines: list[Event] = []
+    with running_host(distributions=installed) as host:
+        host.host.view.lines.subscribe(lines.append)
+        installed.append(plugin_distribution("bad", ImportError("broken on purpose")))
+        installed.append(plugin_distribution("failing", Plugin(register_stores=lambda context: [store])))
+        assert len(host.host.reload().failed) == 2
+    failures = [each.fields["plugin"] for each in lines if each.fields["event"] == "plugin does not serve"]
+    assert failures == ["bad (plughost-bad 1.0)", "failing (plughost-failing 1.0)"]
+
+
+def test_what_a_reload_replaces_is_freed() -> None:
+    """Reloads don't use ever more memory, although a host that has started hides its objects from the collector."""
+    made: list[weakref.ref[Says]] = []
+
+    def routes(context: PluginContext[Any]) -> list[RouteGroup]:
+        resource = Says()
+        made.append(weakref.ref(resource))
+        return [group_of(resource)]
+
+    installed = [plugin_distribution("one", Plugin(register_routes=routes), version="1")]
+    with running_host(distributions=installed) as host:
+        gc.freeze()
+        try:
+            installed[0] = plugin_distribution("one", Plugin(register_routes=routes), version="2")
+            assert host.host.reload().changed == ("one",)
+            assert [each() is None for each in made] == [True, False]
+            assert gc.get_freeze_count()
+        finally:
+            gc.unfreeze()
 
 
 def test_a_host_stops_without_a_thread_for_each_listener(refused_threads: set[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +12,16 @@ import pytest
 from click.testing import CliRunner
 from tests.host.plugins import Plugin, Speaker
 
+from plughost._api.bounded import Interrupted
 from plughost._cli import main, plugin_commands
 from plughost._logging import silent_logger
 from plughost._plugins.environment import Environment
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
-from plughost.testing import plugin_distribution
+from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
+    from plughost import RouteGroup
     from plughost._api.context import PluginContext
 
 
@@ -35,6 +39,27 @@ def test_a_preview_shows_what_would_be_served(tmp_path: Path) -> None:
     assert [(str(listener), port) for listener, port in preview.listeners.items()] == [("http://[::1]:8123", 8123)]
     assert speaker.calls == []
     assert host.generation.number == 0
+
+
+def test_a_stop_does_not_wait_for_a_preview_that_hangs() -> None:
+    """It ends the preview, which has the lock that a stop needs, too."""
+    previewing, entered, release = threading.Event(), threading.Event(), threading.Event()
+
+    def hang(context: PluginContext[None]) -> list[RouteGroup]:
+        if previewing.is_set():
+            entered.set()
+            release.wait(30)
+        return []
+
+    installed = [plugin_distribution("slow", Plugin(register_routes=hang))]
+    with running_host(distributions=installed) as host, ThreadPoolExecutor(1) as pool:
+        previewing.set()
+        preview = pool.submit(host.host.view.preview)
+        assert entered.wait(30)
+        host.host.lifecycle.request_stop()
+        assert host.host.stop()
+        assert isinstance(preview.exception(30), Interrupted)
+        release.set()
 
 
 @click.command("tool")

@@ -29,6 +29,7 @@ def test_an_unchanged_plugin_keeps_its_memory_while_another_is_added() -> None:
         installed.append(plugin_distribution("two", Speaker("two", "/two")))
         report = host.host.reload()
         assert (report.added, report.reused, report.ok) == (("two",), ("one",), True)
+        assert set(report.seconds) == {"two", "total"}
         assert client.get("/one").json()["count"] == 2
         assert client.get("/two").json()["word"] == "two"
 

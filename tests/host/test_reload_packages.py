@@ -49,7 +49,7 @@ def test_a_plugin_with_damaged_metadata_is_not_removed(folder: Path) -> None:
 
 
 def test_a_plugin_with_unreadable_entry_points_is_not_removed(folder: Path) -> None:
-    """Their file is there, so that the reload is refused; root can open any file, but no folder."""
+    """Unless it may go, the reload is refused, since their file is there. Root can open any file, but no folder."""
     install(folder, "base", "'one'", "1.0")
     with running_host(distributions=InFolder(folder)) as host:
         points = next(folder.glob("reloaded_base-*.dist-info")) / "entry_points.txt"
@@ -58,6 +58,7 @@ def test_a_plugin_with_unreadable_entry_points_is_not_removed(folder: Path) -> N
         report = host.host.reload()
         assert not report.swapped
         assert "reloaded_base-1.0.dist-info is damaged: entry_points.txt can't be read: Is a" in report.problems[0]
+        assert host.host.reload(["base"]).removed == ("base",)
 
 
 def test_a_removed_part_of_a_namespace_package_leaves_the_others(folder: Path) -> None:

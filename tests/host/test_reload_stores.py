@@ -65,6 +65,23 @@ def test_a_plugin_that_shares_a_store_gets_the_reopened_one(tmp_path: Path) -> N
         assert client.get("/say").status_code == 200
 
 
+def test_a_stop_closes_the_stores(tmp_path: Path) -> None:
+    """Then no log is left beside the file."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_begin.sql").write_text("CREATE TABLE notes (id INTEGER PRIMARY KEY);")
+    store = Store(name="kept", migrations=tmp_path, tables=("notes",))
+    plugin = Plugin(
+        register_stores=lambda context: [store],
+        register_routes=lambda context: [group_of(Reads(context.store(store)))],
+    )
+    with running_host(distributions=[plugin_distribution("plugin", plugin)]) as host, host.client() as client:
+        folder = host.host.settings.data_dir
+        assert client.get("/say").status_code == 200
+        assert [each.name for each in folder.rglob("*-wal")] == ["kept.sqlite3-wal"]
+        host.host.stop()
+        assert not [*folder.rglob("*-wal")]
+
+
 def test_the_first_requests_find_the_checks(tmp_path: Path) -> None:
     """Ports are open before the stores are: a host without checks would count as healthy then."""
     (tmp_path / "sqlite").mkdir()

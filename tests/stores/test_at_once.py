@@ -16,6 +16,9 @@ from tests.waiting import wait_until
 
 from plughost import Operation, PluginContext, Route, RouteGroup, Store
 from plughost._apps.edge import SAFE_METHODS
+from plughost._logging import silent_logger
+from plughost._runtime.host import Host
+from plughost._settings.sources import read_settings
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -92,6 +95,19 @@ def test_only_reads_of_a_file_run_in_turn(host: tuple[RunningHost, list[Notes]],
     running, _ = host
     assert running.host.generation is not None
     assert running.host.generation.nonblocking_methods() == {"notes": frozenset() if url else SAFE_METHODS}
+
+
+def test_reads_run_in_turn_only_if_all_stores_of_the_plugin_are_files(tmp_path: Path) -> None:
+    """Any of its requests may wait for the one on a server."""
+    for dialect in ("sqlite", "postgresql"):
+        (tmp_path / dialect).mkdir()
+        (tmp_path / dialect / "0001_begin.sql").write_text("SELECT 1;")
+    file = tmp_path / "plughost.toml"
+    file.write_text('[stores.urls]\nserved = "postgresql://127.0.0.1:1/none"\n')
+    stores = [Store(name=name, migrations=tmp_path, tables=()) for name in ("kept", "served")]
+    installed = [plugin_distribution("both", Plugin(register_stores=lambda context: stores))]
+    host = Host(read_settings(file, environment={}), logger=silent_logger(), distributions=lambda: installed)
+    assert host.dry_run().nonblocking_methods() == {"both": frozenset()}
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)

@@ -80,8 +80,6 @@ class Control:
         try:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self.lock)
-            self.lock = -1
             raise AlreadyRunning(
                 f"Another host runs on the data folder {self.data_dir} (see plughost status): "
                 "stop it first, or set another data_dir."
