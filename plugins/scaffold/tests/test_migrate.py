@@ -89,7 +89,7 @@ def test_a_table_of_a_later_step_is_not_missed(dialect: str, tmp_path: Path) -> 
         "_0002_mood": "ALTER TABLE people ADD COLUMN mood INTEGER;",  # PostgreSQL now lists `people` last
         "_0003_authors": "CREATE TABLE authors (id INTEGER PRIMARY KEY);",
     }
-    (line,) = check_migrations("notes", store(tmp_path, dialect, **steps), dialect)
+    (line,) = check_migrations(store(tmp_path, dialect, **steps), dialect)
     assert line.text.endswith("3 migrations, from empty, 0001, 0002: all well")
 
 
