@@ -62,11 +62,15 @@ def suppress_events(*events: str) -> Iterator[None]:
 
 
 def make_logger(
-    settings: LogSettings, stream: TextIO | None = None, lines: Events | None = None
+    settings: LogSettings,
+    stream: TextIO | None = None,
+    lines: Events | None = None,
+    writer: type[LineWriter] | None = None,
 ) -> structlog.stdlib.BoundLogger:
     """Make a host's own logger, without any global configuration. By default it writes to standard error.
 
-    While somebody watches `lines`, each line is published there as an event `line`, too.
+    While somebody watches `lines`, each line is published there as an event `line`, too. A `writer` replaces the one
+    that fits the stream.
     """
     import structlog  # noqa: PLC0415 - brings rich, and most commands log nothing
 
@@ -95,7 +99,7 @@ def make_logger(
         *([partial(_publish, lines)] if lines is not None else []),
         *render,
     ]
-    writer = JournalWriter if is_journal(stream) else LineWriter
+    writer = writer or (JournalWriter if is_journal(stream) else LineWriter)
     logger = structlog.wrap_logger(
         writer(stream, is_json=not as_text, watchers=lines),
         processors=processors,

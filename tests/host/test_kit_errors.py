@@ -1,11 +1,37 @@
-"""The test kit says why a plugin under test does not serve."""
+"""The test kit says why a plugin under test does not serve, or what it did wrong."""
 
 from __future__ import annotations
 
-import pytest
-from tests.host.plugins import Plugin
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+import falcon
+import pytest
+from tests.host.plugins import Plugin, group_of
+
+from plughost import Job, JobRun, Response
 from plughost.testing import plugin_distribution, running_host
+from plughost.testing._conformance import make_ask
+from plughost.testing._operations import operation_calls
+
+if TYPE_CHECKING:
+    from plughost import RouteGroup
+
+
+class Fails:
+    """A resource with a defect."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Fail."""
+        raise LookupError("a defect")
+
+
+class BadGateway:
+    """A resource whose upstream is away."""
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Answer 502."""
+        raise falcon.HTTPBadGateway
 
 
 def test_a_client_of_a_plugin_that_failed_names_the_reason() -> None:
@@ -16,3 +42,49 @@ def test_a_client_of_a_plugin_that_failed_names_the_reason() -> None:
             host.client()
         with pytest.raises(KeyError, match="no active plugin has a store notes; broken is failed"):
             host.store("notes")
+
+
+def test_an_error_in_the_log_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    """The test that got a 500 shows the traceback, and no line of the log that is no error."""
+    fails = plugin_distribution("fails", Plugin(register_routes=lambda context: [group_of(Fails())]))
+    with running_host(distributions=[fails]) as host, host.client() as client:
+        assert client.get("/say").status_code == 500
+    errors = capfd.readouterr().err
+    assert "LookupError: a defect" in errors
+    assert '"event": "request"' not in errors
+
+
+def test_a_job_is_run_in_the_test() -> None:
+    """What a job raises is raised in the test; it doesn't count as a run, and an unknown job is named."""
+    threads: list[JobRun] = []
+
+    def run(run: JobRun) -> None:
+        threads.append(run)
+        raise LookupError("a defect")
+
+    plugin = Plugin(register_jobs=lambda context: [Job(name="tidy", run=run, every=3600)])
+    with running_host(distributions=[plugin_distribution("tidying", plugin)]) as host:
+        with pytest.raises(LookupError, match="a defect"):
+            host.run_job("tidying", "tidy")
+        assert len(threads) == 1
+        assert host.host.view.jobs[0].failures == 0
+        with pytest.raises(KeyError, match="no active plugin tidying has a job tidu"):
+            host.run_job("tidying", "tidu")
+
+
+def test_a_declared_502_is_no_defect() -> None:
+    """Conformance accepts a gateway's 502 where the operation declares it, and only there."""
+
+    def groups(context: Any) -> list[RouteGroup]:
+        group = group_of(BadGateway())
+        (route,) = group.routes
+        declared = replace(route.operations["GET"], responses={502: Response(description="The upstream is away.")})
+        return [group, replace(group, prefix="/declared", routes=(replace(route, operations={"GET": declared}),))]
+
+    gateway = plugin_distribution("gateway", Plugin(register_routes=groups))
+    with running_host(distributions=[gateway]) as host, host.client() as client:
+        undeclared, declared = operation_calls(host, "gateway")
+        ask = make_ask(lambda site: client)
+        assert ask(declared).status_code == 502
+        with pytest.raises(AssertionError, match="502"):
+            ask(undeclared)

@@ -222,6 +222,7 @@ class Posts:
     [
         (["GET"], "answers POST, which the operations of the Route lack: add an Operation for each"),
         (["GET", "POST", "PUT"], "no responder for PUT"),
+        (["get", "post"], "its operations have the key 'get': write methods in capitals"),
     ],
 )
 def test_operations_and_responders_must_match(declared: list[str], message: str) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import parse_qs, urlsplit
 from uuid import UUID
 
 import pytest
@@ -218,6 +219,24 @@ def test_values_have_types_that_stores_take() -> None:
     assert paging.page({"day": ("soon",)}).is_empty
 
 
+def test_a_list_has_an_order_of_its_own() -> None:
+    """Without `sort`, items come in the declared order, also after a cursor. Clients need not be able to ask for it."""
+    paging = replace(PAGING, sort=("name",), order=("-price", "name"), cursor=True)
+    page = paging.page({})
+    assert page.order == (("price", True), ("name", False), ("id", False))
+    ware = {"id": 7, "name": "tea", "price": Decimal(3)}
+    cursor = parse_qs(urlsplit(page.links("", [ware] * 3, None)["next"]).query)["cursor"][0]
+    assert paging.page({"cursor": cursor}).after == (Decimal(3), "tea", 7)
+    assert paging.page({"sort": ("-name",)}).order == (("name", True), ("id", False))
+
+
+@pytest.mark.parametrize("sort", [("price",), "-id", ("name; DROP TABLE wares",)])
+def test_a_field_that_is_not_declared_gets_into_no_sql(sort: Any) -> None:
+    """A resource that passes unchecked values on gets an error, not a database's."""
+    with pytest.raises(ValueError, match="a request can't sort by"):
+        replace(PAGING, sort=("name",)).page({"sort": sort})
+
+
 def test_an_invalid_declaration_is_refused() -> None:
     """The error names a field that the model lacks, or a name or type that no parameter can have."""
     with pytest.raises(ValueError, match=r"Ware has no field 'nmae', but id, name, price, sold, zoned, local, note"):
@@ -230,5 +249,7 @@ def test_an_invalid_declaration_is_refused() -> None:
 
     with pytest.raises(ValueError, match="a filter can't be called 'size'"):
         Paging(model=Odd, filters=("size",))
+    with pytest.raises(ValueError, match="BaseModel has no field 'id', and no other"):
+        Paging(model=BaseModel)
     with pytest.raises(ValueError, match="a filter by 'tags' can't be a parameter"):
         _ = Paging(model=Odd, filters=("tags",)).parameters

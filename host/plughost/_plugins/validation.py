@@ -211,6 +211,7 @@ def _check_route(route: Route, where: str) -> None:
         require_responder(route, method, responder, f"{where}: {name} of {resource}")
     for method, operation in route.operations.items():
         _check_operation(operation, f"{where}: {method}")
+        _require(method.isupper(), f"{where}: its operations have the key {method!r}: write methods in capitals")
     missing = sorted(set(methods) - set(route.operations) - {"HEAD", "OPTIONS"})
     _require(
         not missing,

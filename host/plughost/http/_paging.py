@@ -42,6 +42,7 @@ class Paging:
     Attributes:
         model: The model of an item.
         sort: The fields that clients may sort by.
+        order: The fields to sort by unless a request asks for others, with `-` in front for descending.
         filters: The fields that clients may filter by.
         size: Items on a page unless a request asks for another number.
         maximum: Most items on a page. A request for more gets this many.
@@ -54,6 +55,7 @@ class Paging:
 
     model: type[BaseModel]
     sort: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
     filters: tuple[str, ...] = ()
     size: int = 20
     maximum: int = 100
@@ -66,9 +68,10 @@ class Paging:
         """Resolve the fields. Raise `ValueError` if the model lacks one, or a filter can't be a parameter."""
         known = self.model.model_fields
         fields: dict[str, TypeAdapter[Any]] = {}
-        for name in (self.key, *self.sort, *self.filters):
+        for name in (self.key, *self.sort, *(each.removeprefix("-") for each in self.order), *self.filters):
             if name not in known:
-                raise ValueError(f"{self.model.__name__} has no field {name!r}, but {', '.join(known)}")
+                has = f"but {', '.join(known)}" if known else "and no other"
+                raise ValueError(f"{self.model.__name__} has no field {name!r}, {has}")
             kind: Any = Annotated[known[name].annotation, known[name]]
             fields[name] = TypeAdapter(kind)
         for name in _RESERVED.intersection(self.filters):
@@ -92,7 +95,8 @@ class Paging:
             allowed = f"one or more of {', '.join(self.sort)}, joined by commas, each with or without - in front"
             items = {"type": "string", "pattern": f"^{term}(,{term})*$", "description": allowed}
             schema = {"type": "array", "items": items, "examples": [[",-".join(self.sort[-2:])]]}
-            text = "Fields to sort by, joined by commas; `-` in front for descending."
+            default = f" By default `{','.join(self.order)}`." if self.order else ""
+            text = f"Fields to sort by, joined by commas; `-` in front for descending.{default}"
             parameters.append(declare(name="sort", description=text, schema=schema))
         return (*parameters, *self.filter_parameters)
 
@@ -125,6 +129,7 @@ class Paging:
 
         Raises:
             Invalid: The cursor doesn't belong to this list in this order.
+            ValueError: `asked` was not checked by the operation, and sorts by a field that `sort` lacks.
         """
         filters = {name: asked[name] for name in self.filters if asked.get(name)}
         is_empty = any(value != values[0] for values in filters.values() for value in values)
@@ -135,8 +140,12 @@ class Paging:
             except ValidationError:
                 is_empty = True
         size, sort = asked.get("size", self.size), ",".join(asked.get("sort", ()))
+        terms = sort.split(",") if sort else ()
+        for term in terms:
+            if term.removeprefix("-") not in self.sort:
+                raise ValueError(f"a request can't sort by {term!r}, but by {', '.join(self.sort)}")
         order: dict[str, bool] = {}
-        for term in [*sort.split(","), self.key] if sort else [self.key]:
+        for term in (*(terms or self.order), self.key):
             order.setdefault(term.removeprefix("-"), term.startswith("-"))
         return Page(
             paging=self,

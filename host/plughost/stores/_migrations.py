@@ -88,8 +88,9 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
         step = Migration(int(match["number"]), file.name, path, file.read_text(encoding="utf-8"))
         migrations.append(step)
         if step.number != len(migrations):
-            expected = f"number {len(migrations):04} is expected: each number must be there once, from 0001 on"
-            raise refuse(f"has a migration {step.file} where {expected}")
+            twin = next((each.file for each in migrations[:-1] if each.number == step.number), None)
+            found = f"beside {twin}" if twin else f"where number {len(migrations):04} is expected"
+            raise refuse(f"has a migration {step.file} {found}: each number must be there once, from 0001 on")
         if is_sql and _ends_transaction(step.content, dialect):
             raise refuse(f"has a migration {step.file} that begins or ends a transaction: the host does that")
     if not migrations:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import ssl
+import sys
 import tempfile
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -22,7 +24,8 @@ import tomlkit
 
 from plughost._api.context import PluginContext
 from plughost._api.events import Events
-from plughost._logging import make_logger, silent_logger
+from plughost._api.jobs import JobRun
+from plughost._logging import LineWriter, make_logger, silent_logger
 from plughost._plugins.environment import ENTRY_POINT_GROUP
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
@@ -30,6 +33,7 @@ from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
 from plughost._tls.self_signed import ensure_self_signed
+from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
     from plughost._plugins.environment import Environment
@@ -60,6 +64,17 @@ class ManualClock(Clock):
 
     def wait_timeout(self, seconds: float) -> float | None:
         return None
+
+
+class _ErrorPrinter(LineWriter):
+    """Prints the errors in a host's log, which pytest shows with a test that fails."""
+
+    def error(self, line: str) -> None:
+        fields = json.loads(line)
+        exception = own_frames(fields.pop("exception", ""))
+        print(json.dumps(fields), exception, sep="\n", file=sys.stderr)  # noqa: T201 - what pytest captures
+
+    critical = error
 
 
 class RunningHost:
@@ -115,6 +130,19 @@ class RunningHost:
         clock.elapsed += seconds
         self.host.jobs.wake()
 
+    def run_job(self, plugin: str, name: str) -> None:
+        """Run a job once, now and in this thread, and raise what it raises. Its schedule and figures don't change.
+
+        Raises:
+            KeyError: The plugin has no such job, or is not active. The message says which plugins don't serve.
+        """
+        for record in self.host.generation.registry.active():
+            for job in record.declared.jobs:
+                if (record.name, job.name) == (plugin, name):
+                    job.run(JobRun(self.host.clock.now()))
+                    return
+        raise KeyError(f"no active plugin {plugin} has a job {name}{self._not_serving()}")
+
     def store(self, name: str) -> OpenStore[Any]:
         """Return an open store, for tests of a plugin's use of it.
 
@@ -156,7 +184,7 @@ def running_host(
             while the host runs: a reload reads it again.
         beside: Distributions in addition to those; their plugins are served whatever `plugins` names. It may change,
             too.
-        logger: The host's logger. By default, nothing is logged.
+        logger: The host's logger. By default, errors go to standard error, and nothing else is logged.
         data_dir: The host's data folder. A temporary folder by default.
         now: The time on its clock until `RunningHost.advance`, with a time zone. The machine's time by default.
 
@@ -180,7 +208,9 @@ def running_host(
             dev=dev,
             without=without,
             strict=strict,
-            logger=logger if logger is not None else make_logger(LogSettings(level="debug"), devnull, lines),
+            logger=logger
+            if logger is not None
+            else make_logger(LogSettings(level="debug", format="json"), devnull, lines, _ErrorPrinter),
             distributions=None if distributions is None and beside is None else installed,
             lines=lines,
             clock=ManualClock(now) if now is not None else None,
