@@ -44,7 +44,7 @@ class PluginContext(Generic[SettingsT]):
         settings: Its validated settings: an instance of the model that `register_settings` returned, else None.
         dev: Whether the host runs with `--dev`.
         logger: A structured logger that names the plugin in every line.
-        data_dir: The plugin's own folder, made on first use.
+        data_dir: The plugin's own folder, made on first use. Other hosts don't share it, and backups of stores lack it.
         stores: The stores that the plugin may use, by name: its own, and those of the plugins it requires. They are
             open from `started` on.
         authenticator: Returns the principal of a request. None if no installed plugin offers it.
