@@ -15,10 +15,11 @@ import pytest
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 from tests.stores.operations import add, count, skus
 
-from plughost.stores import StoreError, Unavailable
+from plughost.stores import Session, StoreError, Unavailable
 from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
 from plughost.stores._manager import Stores, check, migrate_stores, open_stores, prepare_stores, statistics
+from plughost.testing import open_store
 
 if TYPE_CHECKING:
     from plughost._api.declarations import Store
@@ -234,3 +235,12 @@ def _descriptors() -> int:
 
 def _answers(stores: Stores) -> bool:
     return check(stores["catalog"]).up
+
+
+def test_a_store_that_a_test_opens_alone_is_closed_behind_it(tmp_path: Path, plain_products: Store) -> None:
+    """A test that opens it again, or removes its folder, finds no connection of another one."""
+    with open_store(plain_products, tmp_path) as store:
+        assert store.state == "open"
+    assert store.state == "closed"
+    with pytest.raises(Unavailable):
+        store.read(Session.rows, "SELECT 1")
