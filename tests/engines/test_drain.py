@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import itertools
 import socket
 import threading
 from typing import TYPE_CHECKING, cast
@@ -359,14 +358,13 @@ def test_http2_clients_are_not_sent_away_before_their_answer(
         connection.sendall(http2.data_to_send())
         gate.wait_until_entered()
         draining = Draining(served)
+        draining.join(0.5)  # after which a drain that trusts an idle connection has sent GOAWAY
+        monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 10.0)  # so that granian can send the response
+        gate.opened.set()
         received: list[type] = []
-        for number in itertools.count():
-            if number == 150:
-                gate.opened.set()
-            http2.ping(number.to_bytes(8, "big"))
-            connection.sendall(http2.data_to_send())
-            received += map(type, http2.receive_data(connection.recv(65536)))
-            if h2.events.StreamEnded in received or h2.events.ConnectionTerminated in received:
+        for data in iter(lambda: connection.recv(65536), b""):
+            received += map(type, http2.receive_data(data))
+            if h2.events.StreamEnded in received:
                 break
         assert h2.events.ConnectionTerminated not in received[: received.index(h2.events.StreamEnded)]
     draining.join(20)
