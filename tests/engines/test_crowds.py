@@ -286,7 +286,7 @@ def test_connections_above_the_limit_wait_their_turn(serve: Serve, lane: Lane, g
 def test_idle_connections_make_room_for_a_crowd(serve: Serve, lane: Lane, gate: Gate) -> None:
     """When idle connections reach the limit, they are closed for waiting clients, many times as many."""
     served = serve(gate, lane, connection_limit=10)
-    opened = connect(served, 200)
+    opened = connect(served, 100)
     assert_served(served)
     for connection in opened:
         connection.close()
