@@ -82,12 +82,20 @@ class Authority:
         self.root = self._sign("root", None, ca=True)
         self.intermediate = self._sign("intermediate", self.root, ca=True, start=start, end=end)
 
-    def issue(self, key: Any = None, *, start: int = -1, end: int = 90) -> Issued:
+    def issue(self, key: Any = None, *, start: int = -1, end: int = 90, named: bool = True) -> Issued:
         """Return a certificate for `service.test`, valid from and to so many days from now."""
-        return self._sign("service.test", self.intermediate, key=key, start=start, end=end)
+        return self._sign("service.test", self.intermediate, key=key, start=start, end=end, named=named)
 
     def _sign(
-        self, name: str, by: Issued | None, *, ca: bool = False, key: Any = None, start: int = -1, end: int = 90
+        self,
+        name: str,
+        by: Issued | None,
+        *,
+        ca: bool = False,
+        key: Any = None,
+        start: int = -1,
+        end: int = 90,
+        named: bool = True,
     ) -> Issued:
         key = key or ec.generate_private_key(ec.SECP256R1())
         signer = by.key if by else key
@@ -96,7 +104,7 @@ class Authority:
         usage = {"digital_signature": not ca, "key_cert_sign": ca, "crl_sign": ca}
         others = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
         usage |= dict.fromkeys([*others, "encipher_only", "decipher_only"], False)
-        certificate = (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
             .issuer_name(by.certificate.subject if by else subject)
@@ -106,12 +114,12 @@ class Authority:
             .not_valid_after(now + timedelta(days=end))
             .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
             .add_extension(x509.KeyUsage(**usage), critical=True)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-            .sign(signer, hashes.SHA256())
         )
-        return Issued(certificate, key)
+        if named:
+            builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        return Issued(builder.sign(signer, hashes.SHA256()), key)
 
 
 @pytest.fixture(scope="session")

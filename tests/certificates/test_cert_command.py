@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from plughost._cli import main
 from plughost._tls.keypairs import PreparedTLS
@@ -74,6 +75,18 @@ def test_clients_verify_with_the_exported_file(data_dir: Path, tmp_path: Path, h
     assert run(data_dir, "export", str(exported)).exit_code == 0
     files = PreparedTLS(certificate=data_dir / "tls" / "certificate.pem", key=data_dir / "tls" / "key.pem")
     assert handshake(files, "localhost", exported)
+
+
+def test_show_opens_a_key_store_with_its_password(data_dir: Path, tmp_path: Path, authority: Any) -> None:
+    """The password is that of the settings, as for the listeners; a wrong one is an error."""
+    issued, store = authority.issue(), tmp_path / "server.p12"
+    encryption = BestAvailableEncryption(b"open sesame")
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"x", issued.key, issued.certificate, None, encryption))
+    variables = {"PLUGHOST_TLS__PKCS12": str(store), "PLUGHOST_TLS__PASSWORD": "open sesame"}
+    shown = json.loads(run(data_dir, "show", "--json", **variables).output)
+    assert (shown["names"], shown["path"]) == (["service.test"], str(store))
+    refused = run(data_dir, "show", **{**variables, "PLUGHOST_TLS__PASSWORD": "close sesame"})
+    assert (refused.exit_code, "password" in refused.output) == (1, True)
 
 
 def test_export_never_writes_a_key(data_dir: Path, tmp_path: Path, authority: Any) -> None:

@@ -232,6 +232,13 @@ def test_unusual_validity_is_a_warning(files: Files, start: int, end: int, warni
     assert warning in files.load().warnings[0]
 
 
+def test_a_certificate_without_names_is_a_warning(files: Files) -> None:
+    """Clients ignore the common name, so they would refuse it."""
+    files.write(files.authority.issue(named=False))
+    (warning,) = files.load().warnings
+    assert "names no host (subjectAltName)" in warning
+
+
 def test_missing_intermediate_is_a_warning(files: Files) -> None:
     """A certificate without its chain is served with a warning that names the usual cause."""
     issued = files.authority.issue()
