@@ -12,6 +12,7 @@ import falcon
 
 RETRY_AFTER: Final = 2
 """Seconds after which a client may try again: about as long as it takes to notice that a store is back."""
+CUT_OFF: Final = "it took too long, so the host cut the connection off"
 
 
 class StoreError(Exception):
@@ -184,7 +185,7 @@ def translated(label: str) -> Iterator[None]:
 def one_line(error: BaseException | str) -> str:
     """Return a message of several lines, such as a database's, as one, without the lines that point with ^."""
     if getattr(getattr(getattr(error, "cursor", None), "connection", None), "was_cut_off", False):
-        return "it took too long, so the host cut the connection off"  # to libpq, the server closed it unexpectedly
+        return CUT_OFF  # to libpq, the server closed it unexpectedly
     return "; ".join(" ".join(line.split()) for line in str(error).splitlines() if line.strip(" ^"))
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
-import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from plughost._optional import LibraryError, import_optional
@@ -25,7 +23,10 @@ from plughost.stores._postgresql_sessions import (
     SingleSession,
     WriteSession,
     begin_session,
+    connection_class,
+    cut_off_after,
     lock_key,
+    shut_down,
 )
 from plughost.stores._sessions import TABLE, BaseDatabase, Mode, quote
 
@@ -114,7 +115,7 @@ class PostgreSQL(BaseDatabase):
     def claims(self) -> Claims:
         patience = self.config.patience
         connect = partial(self._open_admin_session, statement_timeout=int(patience * 1000))
-        return Claims(connect, partial(_cut_off_after, patience))
+        return Claims(connect, partial(cut_off_after, patience, self.label))
 
     @contextmanager
     def exclusive_claim(self) -> Iterator[None]:
@@ -132,7 +133,7 @@ class PostgreSQL(BaseDatabase):
                 yield
             finally:
                 # The server ends the claim of a closed connection itself, but perhaps later.
-                with suppress(Unavailable), _cut_off_after(_CLAIM_RELEASE_SECONDS, db.connection):
+                with suppress(Unavailable), cut_off_after(_CLAIM_RELEASE_SECONDS, self.label, db.connection):
                     db.rows("SELECT pg_advisory_unlock(?)", lock_key(self.store))
 
     def erase(self, tables: Iterable[str]) -> None:
@@ -169,16 +170,16 @@ class PostgreSQL(BaseDatabase):
         arguments["connect_timeout"] = limit
         begun = time.monotonic()
         with self._connecting():
-            connection = driver.connect(**arguments, connection_factory=_connection_class(driver))
+            connection = driver.connect(**arguments, connection_factory=connection_class(driver))
         connected = time.monotonic()
         allowed = min(limit or _NO_LIMIT, _NO_LIMIT if seconds is None else begun + seconds - connected)
         try:
             connection.autocommit = True
-            with self._connecting(), _cut_off_after(allowed, connection), connection.cursor() as cursor:
+            with self._connecting(), cut_off_after(allowed, self.label, connection), connection.cursor() as cursor:
                 return connection, begin_session(cursor, columns, settings, self.label)
         except BaseException as error:
             connection.close()
-            if isinstance(error, Unreached) and time.monotonic() >= connected + allowed:
+            if isinstance(error, ConnectionLost) and time.monotonic() >= connected + allowed:
                 message = f"{self.label}: PostgreSQL did not answer within {round(allowed, 1):g} s of the connection"
                 raise Unreached(message) from error
             raise
@@ -221,6 +222,7 @@ class PostgreSQLSessions(Pool):
         )
         self._statement_timeout, self._is_read_only = config.statement_timeout, config.read_only
         self._watched: dict[int, tuple[Any, float]] = {}
+        self._cutting = threading.Lock()  # so that no connection is shut down that was released meanwhile
         self._holds_claim = False
         self._watcher_lock = threading.Lock()  # held by the watcher thread while it runs
         self._refusal, self._refused_until, self._is_one_too_many = "", 0.0, False  # the server's last one
@@ -247,7 +249,8 @@ class PostgreSQLSessions(Pool):
         return connection
 
     def release(self, connection: Any) -> None:
-        self._watched.pop(id(connection), None)
+        with self._cutting:
+            self._watched.pop(id(connection), None)
         if self._is_one_too_many and self._has_connections:
             self._is_one_too_many = False
             connection.close()
@@ -337,9 +340,11 @@ class PostgreSQLSessions(Pool):
                 self._holds_claim = False
                 time.sleep(interval)
             now = time.monotonic()
-            for connection, deadline in list(self._watched.values()):
-                if now >= deadline:
-                    _shut_down(connection)
+            for key, watched in list(self._watched.items()):
+                if now >= watched[1]:
+                    with self._cutting:
+                        if self._watched.get(key) is watched:
+                            shut_down(watched[0])
             self.shrink(now)
             if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
                 # In a thread of its own, since this one also watches the connections of operations.
@@ -356,38 +361,12 @@ class PostgreSQLSessions(Pool):
             self.disconnect()
 
     def _is_clean(self, connection: Any) -> bool:
-        return not connection.closed and connection.get_transaction_status() == IDLE
+        return not connection.closed and not connection.was_cut_off and connection.get_transaction_status() == IDLE
 
     def _is_alive(self, connection: Any) -> bool:
         poller = select.poll()
         poller.register(connection.fileno(), select.POLLIN)
         return not poller.poll(0)  # on an idle connection, a server sends nothing but its end
-
-
-@contextmanager
-def _cut_off_after(seconds: float, connection: Any) -> Iterator[None]:
-    """Shut a connection down if a block takes longer: psycopg2 waits for a silent server without end."""
-    timer = threading.Timer(seconds, _shut_down, [connection])
-    timer.daemon = True
-    with suppress(RuntimeError):  # no thread can be started at the moment
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-def _shut_down(connection: Any) -> None:
-    """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
-    connection.was_cut_off = True
-    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
-        own.shutdown(socket.SHUT_RDWR)
-
-
-@cache
-def _connection_class(driver: Any) -> type:
-    """Return a subclass of the driver's connection that has its server's incarnation, and whether it was cut off."""
-    return type("Connection", (driver.extensions.connection,), {"incarnation": None, "was_cut_off": False})
 
 
 def driver_for(store: str) -> Any:

@@ -8,12 +8,17 @@ A single statement is a transaction by itself.
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
+import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Final, Literal, TypeVar
 
 from plughost.stores._errors import (
+    CUT_OFF,
     LOCKED,
     ConnectionLost,
     Damaged,
@@ -298,3 +303,37 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
             "pooling (in PgBouncer, pool_mode = session and server_reset_query = DISCARD ALL), or connect directly"
         )
     return list(row[: -len(settings)])
+
+
+@contextmanager
+def cut_off_after(seconds: float, label: str, connection: Any) -> Iterator[None]:
+    """Shut a connection down if a block takes longer: psycopg2 waits for a silent server without end.
+
+    Raises:
+        ConnectionLost: That was just after the block's last query.
+    """
+    timer = threading.Timer(seconds, shut_down, [connection])
+    timer.daemon = True
+    with suppress(RuntimeError):  # no thread can be started at the moment
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with suppress(RuntimeError):  # it was not started
+            timer.join()
+    if connection.was_cut_off:
+        raise ConnectionLost(f"{label}: {CUT_OFF}")
+
+
+def shut_down(connection: Any) -> None:
+    """Shut down a connection's socket, so that a thread that waits for the server finds it closed."""
+    connection.was_cut_off = True
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as own:  # it may have been closed
+        own.shutdown(socket.SHUT_RDWR)
+
+
+@cache
+def connection_class(driver: Any) -> type:
+    """Return a subclass of the driver's connection that has its server's incarnation, and whether it was cut off."""
+    return type("Connection", (driver.extensions.connection,), {"incarnation": None, "was_cut_off": False})
