@@ -1,6 +1,6 @@
 """Backups of stores: a copy of the file for SQLite, pg_dump's output for PostgreSQL.
 
-Where PostgreSQL's tools are missing, the error shows the commands. It is recorded when each backup was made.
+Where pg_dump is missing, the error shows its command. It is recorded when each backup was made.
 """
 
 from __future__ import annotations
@@ -208,13 +208,21 @@ def dump(store: OpenStore[Any], file: Path, final: Path) -> None:
     """
     tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
     options = ["--format=custom", "--no-owner", *tables]
-    _require_tool("pg_dump", [*options, f"--file={final}"], store.database)
+    if shutil.which("pg_dump") is None:
+        shown = shlex.join(["pg_dump", *options, f"--file={final}", f"--dbname={store.database.config.place}"])
+        raise SetupError(f"pg_dump is not installed here. Where PostgreSQL's tools are: {shown}")
     file.touch(mode=0o600, exist_ok=False)
     _run("pg_dump", [*options, f"--file={file}"], store.database)
 
 
 def load(store: OpenStore[Any], file: Path) -> int:
     """Replace all data of a store by a file that `dump` wrote, in one transaction; returns and raises as `restore`."""
+    for tool in ("pg_restore", "psql"):
+        if shutil.which(tool) is None:
+            raise SetupError(
+                f"{tool} is not installed here: install PostgreSQL's client tools, or restore where they are, with "
+                "these settings"
+            )
     try:
         rows = _migration_rows(store.name, file)
     except StoreError as error:
@@ -266,17 +274,8 @@ def _quote_literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _require_tool(tool: str, arguments: list[str], database: Database | None) -> None:
-    """Raise a `SetupError` with the command if a tool is missing."""
-    if shutil.which(tool) is None:
-        shown = [tool, *arguments, *([f"--dbname={database.config.place}"] if database is not None else ())]
-        message = f"{tool} is not installed here. Where PostgreSQL's tools are: {shlex.join(shown)}"
-        raise SetupError(message)
-
-
 def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
-    _require_tool(tool, arguments, database)
     environment = {**os.environ, "PGCLIENTENCODING": "UTF8"}  # a role or a database may have another
     if database is not None:
         extensions = driver_for(database.store).extensions

@@ -293,12 +293,20 @@ def test_a_table_fits_the_terminal(line: Line, command: str, width: int) -> None
         assert "Not shown for lack of space: the versions, and a summary of each method" in " ".join(shown)
 
 
+def test_a_plugins_name_is_whole_where_both_names_have_no_room(line: Line) -> None:
+    """The distribution, which is nearly the same, is left out, and a line says so."""
+    line.install("acme-warehouse-inventory-03")
+    shown = line.on_terminal(80, "plugins")
+    assert any(row.startswith("acme-warehouse-inventory-03 ") for row in shown), shown
+    assert "Not shown for lack of space: distribution and hooks." in " ".join(shown)
+
+
 @pytest.mark.parametrize("command", ["plugins", "routes"])
 def test_a_long_name_is_folded_and_not_cut_off(line: Line, command: str) -> None:
     """A name wider than its column continues in the next row, and words beside it stay whole."""
     line.install("q" * 60)
     shown = line.on_terminal(80, command)
-    assert sum(row.count("q") for row in shown) == 2 * 60, shown
+    assert sum(row.count("q") for row in shown) == {"plugins": 1, "routes": 2}[command] * 60, shown
     assert "main" in " ".join(shown).split()
 
 

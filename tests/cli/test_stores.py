@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -176,6 +177,17 @@ def test_status_names_a_store_that_is_not_available(line: Line, serving: Callabl
     assert (plugin["state"], len(plugin["trouble"])) == ("active", 1)
     assert plugin["trouble"][0].startswith(told)
     assert "kept is not available" in line.run("status").output
+
+
+def test_status_names_a_store_out_of_reach_once(line: Line, serving: Callable[..., Serving]) -> None:
+    """The database's reason follows at once."""
+    pytest.importorskip("psycopg2")
+    install_store_plugin(line, "kept")
+    shutil.copytree(line.packages / "kept" / "sqlite", line.packages / "kept" / "postgresql")
+    line.configure("[stores]\nurl = 'postgresql://nobody@127.0.0.1:1/away'")
+    serving()
+    (plugin,) = json.loads(line.run("status", "--json").output)["plugins"]
+    assert plugin["trouble"][0].startswith("the store kept is not available: connection to server")
 
 
 def test_check_reports_an_edited_migration(line: Line) -> None:

@@ -86,6 +86,11 @@ def problems(text: str, folder: Path, **environment: str) -> str:
             'address = "::1\n',
             "it is not valid TOML: a text lacks its quote at the end of the line (at line 1, column 15)",
         ),
+        (
+            "[sites.main]\n[log]\n[sites.main]",
+            "it is not valid TOML: the table [sites.main] is there twice: put its keys under one header (at line 3,",
+        ),
+        ("[tls]\n[tls]", "it is not valid TOML: the table [tls] is there twice: put its keys under one header"),
         ("grace_time = -1", "plughost.toml: grace_time: "),
         ("grace_time = inf", "plughost.toml: grace_time: "),
         ("shutdown_delay = 1e300", "plughost.toml: shutdown_delay: must be less than or equal to 1000000"),

@@ -16,13 +16,13 @@ from click.testing import CliRunner, Result
 from tests.stores.operations import add, count
 
 from plughost._cli.stores import purge_command, stores_command
+from plughost.stores._config import StoresConfig
 from plughost.stores._manager import Stores, prepare_stores
 
 if TYPE_CHECKING:
     import click
 
     from plughost._api.declarations import Store
-    from plughost.stores._config import StoresConfig
 
 Invoke = Callable[..., Result]
 
@@ -89,7 +89,7 @@ def test_purge_of_an_unknown_plugin_is_refused(invoke: Invoke) -> None:
     """A typing mistake drops nothing."""
     refused = invoke(purge_command, "catalog-plugn", "--yes")
     assert refused.exit_code == 1
-    assert "No installed plugin named catalog-plugn has a store." in refused.stderr
+    assert "No installed plugin named catalog-plugn has a store. If it was uninstalled, install" in refused.stderr
 
 
 def test_the_name_of_a_backup_survives_a_power_cut(
@@ -153,6 +153,29 @@ def test_check_inspects_all_stores(invoke: Invoke, config: StoresConfig) -> None
             file.write(b"x" * 100)
         damaged = invoke(stores_command, "check", "catalog")
         assert (damaged.exit_code, "file is not a database" in damaged.stdout) == (1, True)
+
+
+def test_a_store_out_of_reach_is_named_once_and_shows_no_size(
+    invoke: Invoke, products: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the list nor the check repeats its name in the reason, and what is unknown is not given as zero."""
+    away = StoresConfig(folder=tmp_path, url="postgresql://nobody@127.0.0.1:1/away")
+
+    def prepared(_settings: Any) -> Stores:
+        return prepare_stores({"catalog-plugin": (products,)}, away)
+
+    monkeypatch.setattr("plughost._cli.stores.stores_of_installed_plugins", prepared)
+    listed, checked = invoke(stores_command), invoke(stores_command, "check")
+    assert "0 bytes" not in listed.stdout
+    assert listed.stderr.startswith("catalog: connection to server")
+    assert checked.stdout.startswith("catalog: connection to server")
+
+
+def test_check_names_the_tables_that_are_missing(invoke: Invoke, config: StoresConfig, products: Store) -> None:
+    """Somebody dropped a table: a backup brings it back."""
+    with prepare_stores({"catalog-plugin": (products,)}, config)["catalog"].database.administer() as db:
+        db.script("DROP TABLE products")
+    assert invoke(stores_command, "check").stdout == "catalog: it lacks the table products: restore a backup\n"
 
 
 def test_an_unknown_store_is_refused_with_the_known_ones(invoke: Invoke, tmp_path: Path) -> None:

@@ -192,3 +192,25 @@ def test_missing_tools_are_reported_as_a_command(
     assert "secret" not in str(caught.value)
     assert f"--file={tmp_path}/backup " in str(caught.value)
     assert not list(tmp_path.glob("*backup*"))
+
+
+def test_a_restore_needs_the_tools_here(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No single command of PostgreSQL's restores one store, so the message names none; nothing is changed."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    stores["catalog"].run(add, "a")
+    file = tmp_path / "catalog.dump"
+    backup(stores["catalog"], file)
+    stores["catalog"].run(add, "later")
+    stores.close()
+    pg_restore = str(shutil.which("pg_restore"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    told = "is not installed here: install PostgreSQL's client tools, or restore where they are"
+    with pytest.raises(SetupError, match=f"pg_restore {told}"):
+        restore(prepared(config, products), file)
+    (tmp_path / "pg_restore").symlink_to(pg_restore)
+    with pytest.raises(SetupError, match=f"psql {told}"):
+        restore(prepared(config, products), file)
+    assert opening(config, products)["catalog"].read(skus) == ["a", "later"]

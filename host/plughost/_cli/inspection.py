@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _HEADER: Final = """\
 # The settings of plughost. Each commented line shows a default or, where it says so, an example. To set one, remove
-# the # and edit the value.
+# the # and edit the value. A table, such as [tls], may be there only once: add keys below its header.
 # Lists of plugins contain names as `plughost plugins` shows them. `plughost check` checks the settings,
 # `plughost reload` applies changes to a running host.
 """
@@ -88,7 +88,11 @@ def plugins(*, settings: Settings, dev: bool, without: Collection[str], why: str
     else:
         names = ("plugin", "distribution", "version", "state", "site", "hooks")
         rows = [_plugin_row(entry) for entry in entries]
-        print_rows(console(), names, rows, wide=["hooks"], omitted="hooks")
+        out = console()
+        # The distribution is nearly the plugin's name: rather that one is missing than that both are broken.
+        needed = sum(2 + max(map(len, map(str, column))) for column in list(zip(names, *rows, strict=True))[:-1])
+        wide = ["hooks"] if is_wide(out) or needed <= out.width else ["distribution", "hooks"]
+        print_rows(out, names, rows, wide=wide, omitted=" and ".join(wide))
         for entry in entries:
             if entry.failure is not None:
                 say(f"\n{entry.installed.label} is {entry.state}.\n  {entry.failure}")

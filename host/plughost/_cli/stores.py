@@ -75,7 +75,7 @@ def stores_command(ctx: click.Context, as_json: bool) -> None:
         _print_statistics(found, console())
     for each in found:
         if each.trouble is not None:
-            say(f"{each.store}: {each.trouble}", err=True)
+            say(f"{each.store}: {_reason(each)}", err=True)
     if stores.failures or any(each.trouble is not None for each in found):
         raise SystemExit(EXIT_PROBLEMS)
 
@@ -120,13 +120,13 @@ def _check_store(store: OpenStore[Any]) -> tuple[bool, str]:
     try:
         store.database.check()
     except StoreError as error:
-        return False, str(error)
+        return False, str(error).removeprefix(f"store {store.name}: ")
     found = statistics(store)
     missing = sorted(set(store.declared.tables) - set(found.rows))
     if found.trouble is not None:
-        return False, found.trouble
+        return False, _reason(found)
     if found.schema and missing:
-        return False, f"the store {store.name} lacks its tables {', '.join(missing)}"
+        return False, f"it lacks {', '.join(f'the table {table}' for table in missing)}: restore a backup"
     return True, "in order" if found.schema else _NOT_CREATED
 
 
@@ -163,7 +163,10 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
     """
     owned = [store for _, store in sorted(_prepare_stores(settings).items()) if store.plugin == plugin]
     if not owned:
-        raise click.ClickException(f"No installed plugin named {plugin} has a store.")
+        raise click.ClickException(
+            f"No installed plugin named {plugin} has a store. If it was uninstalled, install it again: only the plugin "
+            "knows which data is its own."
+        )
     if not yes:
         _refuse_if_served(owned)
     _print_statistics(map(statistics, owned), console(stderr=True))
@@ -187,7 +190,7 @@ def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
             each.dialect,
             "?" if each.trouble else _schema(each),
             "\n".join(f"{name} {count:,}" for name, count in each.rows.items()) or "-",
-            decimal(each.size),
+            "?" if each.trouble and not each.size else decimal(each.size),
             each.place,
         )
         for each in found
@@ -202,6 +205,11 @@ def _print_statistics(found: Iterable[Statistics], out: Console) -> None:
     if is_wide(out):
         out.width = _UNWRAPPED_WIDTH  # a path or URL on one line can be copied
     print_rows(out, names, rows, wide=wide, omitted="plugin, database and place")
+
+
+def _reason(found: Statistics) -> str:
+    """Return what is wrong with a store, without its name."""
+    return str(found.trouble).removeprefix(f"store {found.store}: ")
 
 
 def _schema(found: Statistics) -> str:

@@ -213,7 +213,8 @@ def status_of(host: HostState) -> dict[str, Any]:
 def _store_troubles(host: HostState, plugin: str) -> Iterator[str]:
     for store in host.stores.values():
         if store.plugin == plugin and store.problem is not None:
-            yield f"the store {store.name} is not available: {store.problem}"
+            reason = str(store.problem).removeprefix(f"store {store.name}: ")
+            yield f"the store {store.name} is not available: {reason}"
 
 
 def _certificate_status(host: HostState) -> dict[str, Any] | None:

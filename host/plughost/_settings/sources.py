@@ -6,6 +6,7 @@ Settings that can't be used raise `SettingsError`, which names every problem.
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -324,6 +325,9 @@ def _parse_toml(text: str, file: Path) -> dict[str, Any]:
         return tomllib.loads(text)
     except ValueError as error:  # TOMLDecodeError, or a number of more than 4300 digits
         reason = str(error).replace(r"Illegal character '\n'", "a text lacks its quote at the end of the line")
+        if twice := re.match(r"Cannot declare \((.+?),?\) twice", reason):
+            table = ".".join(re.findall(r"'(.*?)'", twice[1]))
+            reason = f"the table [{table}] is there twice: put its keys under one header{reason[twice.end() :]}"
         raise SettingsError([f"{file}: it is not valid TOML: {reason}"]) from None
     except RecursionError:
         raise SettingsError([f"{file}: it is not valid TOML: it nests too deeply"]) from None
