@@ -19,13 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._files import locked_folder, remove_leftovers, sync, temporary_name, write_private
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
-from plughost.stores._migrations import CREATE_TABLE, refuse_newer
+from plughost.stores._errors import Damaged, MigrationError, SetupError, StoreError, one_line, translate
+from plughost.stores._migrations import COMMENT, CREATE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
 from plughost.stores._sessions import TABLE, quote
 from plughost.stores._sqlite import SQLite, SQLiteAdminSession
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from plughost.stores._databases import Database
     from plughost.stores._store import OpenStore
 
@@ -106,7 +108,7 @@ def restore(store: OpenStore[Any], file: Path) -> int:
     Raises:
         Busy: A host serves the store, or another process has locked its file.
         SetupError: The file is damaged or is not a backup of this store, or PostgreSQL's tools are not installed.
-        MigrationError: The backup's schema is newer than the installed plugin's.
+        MigrationError: The backup's schema is newer than the installed plugin's; on PostgreSQL, or the store's is.
         StoreError: Reading or writing failed; the store is as it was.
     """
     database = store.database
@@ -231,9 +233,10 @@ def load(store: OpenStore[Any], file: Path) -> int:
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     tables = {found[2]: found[1] for line in contents if (found := re.search(r" TABLE (?!DATA )(\S+) (\S+) ", line))}
     newer = [table for table in store.declared.tables if table not in tables]  # made after the backup
-    if schema == 0 or (newer and (schema == len(store.migrations) or len(newer) == len(store.declared.tables))):
+    if schema == 0 or (newer and (schema == len(store.migrations) or not _made(tables.keys() - {TABLE}, store))):
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
+    _refuse_unknown_tables(store)
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
@@ -249,6 +252,24 @@ def load(store: OpenStore[Any], file: Path) -> int:
         arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
         _run("psql", arguments, store.database, script)
     return schema
+
+
+def _made(tables: Iterable[str], store: OpenStore[Any]) -> bool:
+    """Return whether a store's migrations make all these tables, some of which later ones may rename or drop."""
+    steps = "\n".join(COMMENT.sub("", step.content) for step in store.migrations)
+    made = (rf'\b(TABLE|EXISTS|TO)\s+"?{re.escape(table)}\b' for table in tables)
+    return all(re.search(each, steps, re.IGNORECASE) for each in made)
+
+
+def _refuse_unknown_tables(store: OpenStore[Any]) -> None:
+    """Raise a `MigrationError` if a newer version migrated the store: its further tables would stay."""
+    with store.database.administer() as db:
+        found = db.schema_number()
+    if found > len(store.migrations):
+        raise MigrationError(
+            f"the store {store.name} has schema {found}, with tables that the installed version of its plugin may not "
+            "know: install the newer version, restore, then install this one"
+        )
 
 
 def _refuse_other_places(store: OpenStore[Any], places: dict[str, str]) -> None:

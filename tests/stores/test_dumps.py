@@ -20,7 +20,7 @@ from tests.stores.test_care import prepared
 from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, SetupError, StoreError
+from plughost.stores import Busy, MigrationError, SetupError, StoreError, browse
 from plughost.stores._config import StoresConfig
 from plughost.stores._manager import Stores, prepare_stores
 
@@ -214,3 +214,45 @@ def test_a_restore_needs_the_tools_here(
     with pytest.raises(SetupError, match=f"psql {told}"):
         restore(prepared(config, products), file)
     assert opening(config, products)["catalog"].read(skus) == ["a", "later"]
+
+
+NOTES = "CREATE TABLE notes (id {identity});"
+TABLES_AFTER = {
+    "CREATE TABLE parts (id {identity}, note BIGINT REFERENCES notes (id));": ("notes", "parts"),
+    "ALTER TABLE notes RENAME TO items;": ("items",),
+}
+
+
+@pytest.mark.parametrize("step", TABLES_AFTER, ids=["a table more", "a table renamed"])
+def test_a_backup_from_before_a_migration_is_restored_by_the_version_that_migrated(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare, step: str
+) -> None:
+    """The older one is refused: it would leave tables that it doesn't know. Afterwards both can open the store."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    older = declare(NOTES, name="notes", tables=("notes",))
+    newer = declare(NOTES, step, name="notes", tables=TABLES_AFTER[step])
+    stores = opening(config, older)
+    stores["notes"].run(lambda db: db.session.rows("INSERT INTO notes DEFAULT VALUES RETURNING id"))
+    backup(stores["notes"], tmp_path / "copy")
+    stores.close()
+    opening(config, newer).close()
+    with pytest.raises(MigrationError, match="install the newer version, restore, then install this one"):
+        restore(prepared(config, older), tmp_path / "copy")
+    assert restore(prepared(config, newer), tmp_path / "copy") == 1
+    for store, schema in ((older, 1), (newer, 2)):
+        with closing(opening(config, store)) as stores:
+            assert (stores["notes"].schema, len(browse(stores["notes"], store.tables[0]).rows)) == (schema, 1)
+
+
+def test_a_backup_of_a_store_that_only_names_its_tables_is_refused(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
+) -> None:
+    """Although both are in one database, so that the backup has the migrations of both."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    notes = declare(f"{NOTES} -- CREATE TABLE products\n", name="notes", tables=("notes",))
+    opening(config, products, notes).close()
+    backup(prepared(config, products), tmp_path / "copy")
+    steps = (f"{NOTES} -- CREATE TABLE products\n", "ALTER TABLE notes RENAME TO items;")
+    renamed = declare(*steps, name="notes", tables=("items",))
+    with pytest.raises(SetupError, match="no backup of the store notes"):
+        restore(prepared(config, renamed), tmp_path / "copy")

@@ -39,7 +39,7 @@ _FILE_NAME: Final = re.compile(r"(?P<number>\d{4})_[a-z0-9_]+\.(sql|py)")
 _ENDS_TRANSACTION: Final = re.compile(
     r"\s*(begin|commit|end|rollback|start\s+transaction)(\s+(work|transaction))?\s*;?\s*", re.IGNORECASE
 )
-_COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
+COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 _QUOTED_BODY: Final = re.compile(r"\$(\w*)\$.*?\$\1\$", re.DOTALL)
 
 
@@ -104,7 +104,7 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
 def _ends_transaction(sql: str, dialect: str) -> bool:
     """Return whether a statement begins or ends a transaction; the bodies of triggers and functions don't count."""
     statements = split_statements(sql) if dialect == SQLITE else _QUOTED_BODY.sub("", sql).split(";")
-    return any(_ENDS_TRANSACTION.fullmatch(_COMMENT.sub("", each)) for each in statements)
+    return any(_ENDS_TRANSACTION.fullmatch(COMMENT.sub("", each)) for each in statements)
 
 
 @dataclass(frozen=True)
