@@ -249,7 +249,12 @@ def test_the_newest_bodies_of_the_largest_sender_are_refused(
             connection.sendall(head)
         wait_until(lambda: caplog.records)
         refused: list[socket.socket] = []  # the engine decides which of five simultaneous bodies counts as the newest
-        wait_until(lambda: refused.extend(filter(is_refused, opened)) or refused)
+
+        def is_any_refused() -> bool:
+            refused.extend(filter(is_refused, opened))
+            return bool(refused)
+
+        wait_until(is_any_refused)
         assert [exchange(each, b"y")[1] for each in opened if each not in refused] == [b"2 of 2"] * 5
         assert opened[5] not in refused
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
