@@ -77,7 +77,7 @@ class Served:
             "http1": not self.lane.http2,
             "http2": self.lane.http2,
             "verify": context,
-            "timeout": 20,
+            "timeout": 60,
             "trust_env": False,
         }
 
@@ -229,6 +229,13 @@ class Gate:
         """Wait until this many held requests have reached the application."""
         for _ in range(requests):
             assert self.entered.acquire(timeout=20)
+
+
+@pytest.fixture
+def patient_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let drains wait for clients for any time, however late this machine runs them."""
+    for name in ("granian._QUIET", "granian._BUSY", "waitress._QUIET", "waitress._STALLED"):
+        monkeypatch.setattr(f"plughost._servers.{name}_SECONDS", 1000.0)
 
 
 @pytest.fixture

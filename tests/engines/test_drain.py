@@ -77,6 +77,7 @@ def test_requests_in_flight_are_answered(
     assert sorted(responses) == [f"/held{n}" for n in range(10)]
 
 
+@pytest.mark.usefixtures("patient_drains")
 @pytest.mark.parametrize("attempt", TRIES)
 def test_sent_requests_are_answered(serve: Serve, http1_lane: Lane, gate: Gate, attempt: int) -> None:
     """This includes requests that wait for a thread, and requests that nobody has read yet."""
@@ -117,6 +118,7 @@ def test_requests_of_a_shared_connection_are_answered(
     assert asyncio.run(ask()) == [f"/held{number}" for number in range(6)]
 
 
+@pytest.mark.usefixtures("patient_drains")
 def test_an_active_client_is_told_to_close(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """A connection with further requests is answered during the drain until it receives `Connection: close`."""
     served = serve(gate, http1_lane)
@@ -170,9 +172,16 @@ def test_a_paused_engine_does_not_wait_for_new_connections(serve: Serve, https_l
 
 
 def test_a_connection_is_not_idle_before_its_answer_is_written(
-    serve: Serve, https_lane: Lane, gate: Gate, wait_until: WaitUntil, exchange: Exchange
+    serve: Serve,
+    https_lane: Lane,
+    gate: Gate,
+    wait_until: WaitUntil,
+    exchange: Exchange,
+    *,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Granian writes the answer later: for a moment, neither a request nor bytes are visible."""
+    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)  # however long this moment is here
     served = serve(gate, https_lane)
     engine = served.engine
     assert isinstance(engine, GranianEngine)
@@ -186,6 +195,7 @@ def test_a_connection_is_not_idle_before_its_answer_is_written(
         engine._disconnect_idle(-1.0)
         assert exchange(connection, b"")[1] == b"/held"
         assert exchange(connection, b"GET /next HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/next"
+        monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.0)
 
         def cut() -> bool:
             engine._disconnect_idle(-1.0)
@@ -208,7 +218,7 @@ def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, http1_lane: La
         connection.sendall(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         answer = http.client.HTTPResponse(connection)
         answer.begin()
-        draining = Draining(served, grace=20.0 if taken else 3.0)
+        draining = Draining(served, grace=300.0 if taken else 3.0)
         draining.join(2.5 if taken else 20.0)
         if taken:
             assert len(answer.read()) == size
@@ -216,6 +226,7 @@ def test_a_drain_waits_for_a_client_that_reads_late(serve: Serve, http1_lane: La
     assert draining.answered is taken
 
 
+@pytest.mark.usefixtures("patient_drains")
 def test_a_drain_waits_for_a_body(
     serve: Serve, http1_lane: Lane, gate: Gate, counting_app: WSGIApplication, exchange: Exchange
 ) -> None:

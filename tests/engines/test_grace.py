@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, cast
 
 from tests.engines.test_drain import Draining
 from tests.lanes import LANES, Lane
 
 if TYPE_CHECKING:
     import pytest
-    from tests.engines.conftest import Exchange, Gate, Serve
+    from tests.engines.conftest import Exchange, Gate, Serve, WaitUntil
+
+    from plughost._servers.granian import GranianEngine
 
 
 def test_a_recently_active_client_may_send_another_request(
@@ -30,16 +33,19 @@ def test_a_recently_active_client_may_send_another_request(
 
 
 def test_a_recently_active_client_is_waited_for_until_half_of_the_grace(
-    serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, gate: Gate, exchange: Exchange, wait_until: WaitUntil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then its connection is closed, and the rest of the time is for requests in flight."""
     monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 1000.0)
     served = serve(gate, LANES[1])
+    engine = cast("GranianEngine", served.engine)
     with served.connect() as idle, served.connect() as busy:
         assert exchange(idle, b"GET /once HTTP/1.1\r\nHost: h\r\n\r\n")[1] == b"/once"
         busy.sendall(b"GET /held HTTP/1.1\r\nHost: h\r\n\r\n")
         gate.wait_until_entered()
-        draining = Draining(served, grace=8)
+        draining, clock = Draining(served, grace=400), time.monotonic
+        wait_until(lambda: engine._requests.is_draining)
+        monkeypatch.setattr(time, "monotonic", lambda: clock() + 370)
         assert idle.recv(1) == b""
         draining.join(0.5)
         gate.opened.set()

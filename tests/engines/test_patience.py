@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import resource
-import select
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from tests.engines.test_drain import Draining
 from tests.lanes import LANES, Lane
 
 from plughost._servers import connections
+from plughost._servers.granian import _QUIET_SECONDS as QUIET_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,15 +116,19 @@ def test_clients_of_a_replaced_engine_have_more_time(
     serve: Serve, gate: Gate, exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody waits for a replaced engine, so a stopping host closes idle connections first."""
-    monkeypatch.setattr("plughost._servers.granian._QUIET_SECONDS", 0.3)
+    monkeypatch.setattr("plughost._servers.granian._BUSY_SECONDS", 1000.0)
+    monkeypatch.setattr(connections, "idle_seconds", lambda _: 2 * QUIET_SECONDS)
     replaced, stopping = serve(gate, LANES[1]), serve(gate, LANES[1])
+    request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
     with replaced.connect() as kept, stopping.connect() as closed, ThreadPoolExecutor(2) as threads:
         for each in (kept, closed):
-            exchange(each, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+            exchange(each, request)
         cast("GranianEngine", replaced.engine).pause()
         drains = [threads.submit(each.engine.drain, 300) for each in (replaced, stopping)]
-        assert select.select([kept, closed], [], [], 20)[0] == [closed]
-        assert [each.result(20) for each in drains] == [True, True]
+        assert closed.recv(1) == b""
+        assert drains[1].result(20) is True
+        assert exchange(kept, request)[0].status == 200
+        assert drains[0].result(20) is True
 
 
 def test_an_engine_that_was_paused_makes_room_after_a_crowd(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 from tests.host.packages import plugin_entry, write_package
+from tests.host.plugins import TIME_LIMIT
 
 from plughost.testing import conformance
 from plughost.testing._operations import unprepared
@@ -42,6 +45,21 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     yield plant
     for each in [name for name in sys.modules if name.startswith("planted_")]:
         del sys.modules[each]
+
+
+@pytest.fixture
+def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Barrier]:
+    """A barrier for two: once a plugin waits there alone, `TIME_LIMIT` is over, which no other call comes near."""
+    barrier, passed = threading.Barrier(2), [0.0]
+
+    def clock() -> float:
+        if barrier.n_waiting and len(passed) < 3:  # the first look may be for the deadline itself
+            passed.append(TIME_LIMIT)
+        return monotonic() + sum(passed)
+
+    monkeypatch.setattr("plughost._api.bounded.monotonic", clock)
+    yield barrier
+    barrier.abort()
 
 
 @pytest.fixture

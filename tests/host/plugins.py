@@ -64,6 +64,10 @@ class Speaker:
         self.calls.append("stopping")
 
 
+TIME_LIMIT = 60.0
+"""The setting `hook_timeout` of hosts whose plugins hang; see the fixture `hang`."""
+
+
 class Plugin:
     """A plugin made of the given functions, one for each hook."""
 

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.host.plugins import Plugin, Speaker, Watcher, group_of, reason
+from tests.host.plugins import TIME_LIMIT, Plugin, Speaker, Watcher, group_of, reason
 from tests.waiting import wait_until
 
 from plughost import Job, Observer, Store
@@ -44,18 +44,14 @@ def refused_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return refused
 
 
-def test_an_object_that_takes_long_to_make_delays_no_other_plugin() -> None:
+def test_an_object_that_takes_long_to_make_delays_no_other_plugin(hang: threading.Barrier) -> None:
     """`context.keep` waits only for the same object of the same plugin."""
-    released = threading.Event()
-    hanging = Plugin(register_routes=lambda context: context.keep("slow", released.wait))
+    hanging = Plugin(register_routes=lambda context: context.keep("slow", hang.wait))
     good = Plugin(register_routes=lambda context: [group_of(context.keep("quick", Says))])
     installed = [plugin_distribution("bad", hanging), plugin_distribution("good", good)]
-    try:
-        with running_host(distributions=installed, settings={"hook_timeout": 1}) as host:
-            assert reason(host, "bad").startswith("failed")
-            assert reason(host, "good").startswith("active")
-    finally:
-        released.set()
+    with running_host(distributions=installed, settings={"hook_timeout": TIME_LIMIT}) as host:
+        assert reason(host, "bad").startswith("failed")
+        assert reason(host, "good").startswith("active")
 
 
 def test_a_stop_waits_for_no_further_hook_of_a_start(tmp_path: Path) -> None:

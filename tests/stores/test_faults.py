@@ -152,7 +152,7 @@ def test_a_write_that_the_server_timed_out_is_not_repeated(
     opening: Callable[..., Stores], through_proxy: StoresConfig, plain_products: Store
 ) -> None:
     """It would take as long once more."""
-    store = opening(replace(through_proxy, statement_timeout=0.2), plain_products)["catalog"]
+    store = opening(replace(through_proxy, patience=20, statement_timeout=0.2), plain_products)["catalog"]
     attempts: list[int] = []
 
     def sleep(session: Session) -> None:

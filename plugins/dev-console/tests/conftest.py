@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -99,10 +100,10 @@ class Console:
         assert answer.status_code == 303, answer.text
         location = answer.headers["Location"]
         job = location.partition("job=")[2]
-        for _ in range(3000):
-            if self.get(f"/jobs/{job}").json()["done"]:
-                return self.client.get(location).text
-        raise AssertionError("the job was never done")
+        deadline = monotonic() + 120
+        while not self.get(f"/jobs/{job}").json()["done"]:
+            assert monotonic() < deadline, "the job was never done"
+        return self.client.get(location).text
 
 
 def link(host: RunningHost) -> str:
