@@ -233,7 +233,8 @@ def load(store: OpenStore[Any], file: Path) -> int:
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     tables = {found[2]: found[1] for line in contents if (found := re.search(r" TABLE (?!DATA )(\S+) (\S+) ", line))}
     newer = [table for table in store.declared.tables if table not in tables]  # made after the backup
-    if schema == 0 or (newer and (schema == len(store.migrations) or not _made(tables.keys() - {TABLE}, store))):
+    has_none = len(newer) == len(store.declared.tables) and not _made(tables.keys() - {TABLE}, store)
+    if schema == 0 or has_none or (newer and schema == len(store.migrations)):
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
     _refuse_unknown_tables(store)
