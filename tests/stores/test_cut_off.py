@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,11 +40,14 @@ def test_a_claim_of_a_connection_that_was_cut_off_is_an_error(
     database: PostgreSQL, wait_for: Callable[..., None]
 ) -> None:
     """The server gives it to another host, which would run the same job."""
-    claims = database.claims()
-    with database.administer() as db, pytest.raises(ConnectionLost, match="store notes: it took too long"):
-        with claims._limited(db.connection):
+
+    def query(db: Any) -> None:
+        with database.claims()._limited(db.connection):
             assert db.rows("SELECT 1") == [(1,)]
             wait_for(lambda: db.connection.was_cut_off)
+
+    with database.administer() as db, pytest.raises(ConnectionLost, match="store notes: it took too long"):
+        query(db)
 
 
 def test_a_connection_that_was_cut_off_is_not_used_again(database: PostgreSQL, wait_for: Callable[..., None]) -> None:
