@@ -98,6 +98,18 @@ def test_the_doctor_examines_a_host_in_development_mode_as_such(line: Line, serv
     assert "development mode" in found["running host"]["found"]
 
 
+def test_the_doctor_reports_what_troubles_the_running_host(line: Line, serving: Serve) -> None:
+    """It can't be seen from outside, such as a hook that failed, or a store whose file was deleted."""
+    line.install("good")
+    line.install("hurt", "from plughost import hookimpl\n\n\n@hookimpl\ndef started(context):\n    raise OSError\n")
+    serving()
+    examined = line.run("doctor", "--json")
+    (found,) = [each for each in json.loads(examined.output) if each["verdict"] == "problem"]
+    assert (examined.exit_code, found["about"]) == (1, "running host")
+    assert found["found"].startswith("hurt: ")
+    assert "OSError" in found["found"]
+
+
 def test_the_doctor_reports_a_settings_file_that_everybody_can_change(line: Line) -> None:
     """Whoever can write the settings controls the host."""
     file = line.folder / "plughost.toml"

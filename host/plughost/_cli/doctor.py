@@ -73,9 +73,9 @@ class Finding:
 def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: bool) -> None:
     """Check this system for potential problems, and say what to do about them.
 
-    Limits, clock, certificate, disk, versions, proxies, permissions, databases, Redis and backups are checked. Exit
-    code 1 if there is a problem. You can ignore advice if the state is intended. If a host runs in development mode,
-    --dev is implied. `plughost check` tests whether every plugin would serve.
+    Limits, clock, certificate, disk, versions, proxies, permissions, databases, Redis and backups are checked, and what
+    troubles the running host. Exit code 1 if there is a problem. You can ignore advice if the state is intended. If a
+    host runs in development mode, --dev is implied. `plughost check` tests whether every plugin would serve.
     """
     running = _ask_host(settings.data_dir)
     dev = dev or (not isinstance(running, NotRunning) and bool(running.get("dev")))
@@ -86,6 +86,7 @@ def doctor(settings: Settings, dev: bool, without: Collection[str], as_json: boo
         *_check_certificate(settings, generation, dev=dev),
         *_check_disk(settings.data_dir),
         *_check_versions(running),
+        *_check_running(running),
         *_check_proxies(settings),
         *(Finding("settings", "problem", each) for each in generation.problems),
         *(_advise("settings", each) for each in generation.warnings),
@@ -220,6 +221,13 @@ def _check_versions(running: Mapping[str, Any] | NotRunning) -> Iterator[Finding
         mode = ", development mode" if running["dev"] else ""
         found = f"process {running['pid']}{mode}, up {format_duration(running['uptime_seconds'])}"
         yield Finding("running host", "good", found)
+
+
+def _check_running(running: Mapping[str, Any] | NotRunning) -> Iterator[Finding]:
+    """Report what the running host has to say of its plugins, such as a store that can't be used."""
+    plugins = () if isinstance(running, NotRunning) else running["plugins"]
+    for name, trouble in ((each["name"], trouble) for each in plugins for trouble in each["trouble"]):
+        yield Finding("running host", "problem", f"{name}: {trouble}", "The host's log says more.")
 
 
 def _check_proxies(settings: Settings) -> Iterator[Finding]:
