@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._files import locked_folder, remove_leftovers, sync, temporary_name, write_private
 from plughost.stores import _sqlite_files
-from plughost.stores._errors import Damaged, MigrationError, SetupError, StoreError, one_line, translate
-from plughost.stores._migrations import COMMENT, CREATE_TABLE, refuse_newer
+from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
+from plughost.stores._migrations import COMMENT, CREATE_TABLE, refuse_newer, refuse_unknown_tables
 from plughost.stores._postgresql import driver_for
 from plughost.stores._sessions import TABLE, quote
 from plughost.stores._sqlite import SQLite, SQLiteAdminSession
@@ -237,7 +237,9 @@ def load(store: OpenStore[Any], file: Path) -> int:
     if schema == 0 or has_none or (newer and schema == len(store.migrations)):
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
-    _refuse_unknown_tables(store)
+    with store.database.administer() as db:
+        todo = "restore, then install this one"
+        refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), todo)
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
@@ -260,17 +262,6 @@ def _made(tables: Iterable[str], store: OpenStore[Any]) -> bool:
     steps = "\n".join(COMMENT.sub("", step.content) for step in store.migrations)
     made = (rf'\b(TABLE|EXISTS|TO)\s+"?{re.escape(table)}\b' for table in tables)
     return all(re.search(each, steps, re.IGNORECASE) for each in made)
-
-
-def _refuse_unknown_tables(store: OpenStore[Any]) -> None:
-    """Raise a `MigrationError` if a newer version migrated the store: its further tables would stay."""
-    with store.database.administer() as db:
-        found = db.schema_number()
-    if found > len(store.migrations):
-        raise MigrationError(
-            f"the store {store.name} has schema {found}, with tables that the installed version of its plugin may not "
-            "know: install the newer version, restore, then install this one"
-        )
 
 
 def _refuse_other_places(store: OpenStore[Any], places: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from tests.stores.test_care import prepared
 from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, MigrationError, SetupError, StoreError, browse
+from plughost.stores import Busy, MigrationError, SetupError, StoreError, browse, purge
 from plughost.stores._config import StoresConfig
 from plughost.stores._manager import Stores, prepare_stores
 
@@ -256,3 +256,19 @@ def test_a_backup_of_a_store_that_only_names_its_tables_is_refused(
     renamed = declare(*steps, name="notes", tables=("items",))
     with pytest.raises(SetupError, match="no backup of the store notes"):
         restore(prepared(config, renamed), tmp_path / "copy")
+
+
+def test_a_version_purges_no_store_that_a_newer_one_migrated(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare
+) -> None:
+    """It would leave tables that the next upgrade stumbles over. A file is deleted as a whole."""
+    on_server, in_file = StoresConfig(folder=tmp_path, url=postgresql), StoresConfig(folder=tmp_path)
+    older = declare(NOTES, name="notes", tables=("notes",))
+    newer = declare(NOTES, "CREATE TABLE parts (id {identity});", name="notes", tables=("notes", "parts"))
+    for config in (on_server, in_file):
+        opening(config, newer).close()
+    with pytest.raises(MigrationError, match="install the newer version, then purge"):
+        purge(prepared(on_server, older))
+    purge(prepared(in_file, older))
+    purge(prepared(on_server, newer))
+    opening(on_server, newer).close()

@@ -11,6 +11,7 @@ from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Busy, Damaged, SetupError, StoreError, Unavailable
+from plughost.stores._migrations import refuse_unknown_tables
 from plughost.stores._sessions import count, quote
 from plughost.stores._store import OpenStore
 
@@ -263,7 +264,11 @@ def purge(store: OpenStore[Any]) -> None:
         Busy: A host serves it.
         Unavailable: Its database cannot be reached.
         SetupError: Its database's driver is missing.
+        MigrationError: On PostgreSQL, a newer version migrated it, whose tables would stay.
     """
     if store.database.exists():
         with store.database.turn(), store.database.exclusive_claim():
+            if store.dialect == "postgresql":
+                with store.database.administer() as db:
+                    refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), "then purge")
             store.database.erase(store.declared.tables)

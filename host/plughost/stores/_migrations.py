@@ -208,3 +208,12 @@ def refuse_newer(store: Store, known: int, found: int) -> None:
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "
             f"no newer one than {known}: install the newer plugin again, or restore a backup"
         )
+
+
+def refuse_unknown_tables(store: Store, known: int, found: int, todo: str) -> None:
+    """Raise a `MigrationError` if a newer version migrated the store, since its further tables would stay."""
+    if found > known:
+        raise MigrationError(
+            f"the store {store.name} has schema {found}, with tables that the installed version of its plugin may not "
+            f"know: install the newer version, {todo}"
+        )
