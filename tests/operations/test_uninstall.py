@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from plughost._runtime.control import send_command
+from plughost.testing import store_settings
 
 from .test_developing import install_in_place
 from .wheels import build_wheel, speaker_wheel, store_wheel
@@ -50,6 +51,16 @@ def test_a_purge_while_a_host_runs(sandbox: Sandbox) -> None:
         sandbox.put(wheel)
         sandbox.run("reload")
         assert host.get("/notes").json()["notes"] == 0
+
+
+def test_a_purge_on_postgresql_reads_the_migrations_before_they_are_removed(sandbox: Sandbox) -> None:
+    """A version older than the store must not drop it, so their number has to be known."""
+    sandbox.put(store_wheel(sandbox.wheels, "1.0", "postgresql"))
+    with store_settings("postgresql") as settings, (sandbox.folder / "plughost.toml").open("a") as file:
+        print(f'[stores]\nurl = "{settings["stores"]["url"]}"', file=file, flush=True)
+        with sandbox.serving():
+            output = sandbox.run("uninstall", "keeper", "--purge", "--yes")
+        assert "Dropped the store notes in postgresql://" in output
 
 
 def test_data_is_not_dropped_without_a_yes(sandbox: Sandbox) -> None:

@@ -121,7 +121,7 @@ def broken_wheel(folder: Path, name: str, version: str) -> Path:
     return build_wheel(folder, f"plughost-{name}", version, {f"{package}.py": source}, plugins={name: package})
 
 
-def store_wheel(folder: Path, version: str) -> Path:
+def store_wheel(folder: Path, version: str, dialect: str = "sqlite") -> Path:
     """Write the wheel of a plugin with notes in a store; version 2.0 migrates it, and answers differently."""
     source = f"""
 from importlib.resources import files
@@ -154,7 +154,7 @@ def register_routes(context):
     steps = {"0001_notes": "CREATE TABLE notes (id INTEGER PRIMARY KEY);"}
     if version != "1.0":
         steps["0002_double"] = "INSERT INTO notes SELECT id + 1000 FROM notes;"  # a second run would add it again
-    files = {f"keeping/steps/sqlite/{name}.sql": sql for name, sql in steps.items()}
+    files = {f"keeping/steps/{dialect}/{name}.sql": sql for name, sql in steps.items()}
     plugin = {"keeping/__init__.py": source, **files}
     return build_wheel(folder, "plughost-keeper", version, plugin, plugins={"keeper": "keeping"})
 

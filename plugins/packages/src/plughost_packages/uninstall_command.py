@@ -127,11 +127,12 @@ def _blocked(environment: Environment, keys: Collection[str]) -> list[str]:
 
 
 def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool) -> dict[str, OpenStore[Any]]:
-    """Return the non-empty stores of plugins by name and place, prepared before their code is removed."""
+    """Return the non-empty stores of plugins by name and place, prepared before code and migrations are removed."""
     prepared = [store for store in context.control.stores.values() if store.plugin in plugins]
     broken = [f"{each.name}: {each.reason}" for each in context.host.plugins if each.name in plugins and each.reason]
     try:
-        found = {f"the store {each.name} in {place}": each for each in prepared if (place := place_of(each))}
+        places = ((each, place_of(each)) for each in prepared if each.migrations)
+        found = {f"the store {each.name} in {place}": each for each, place in places if place}
     except StoreError as error:
         found, broken = {}, [*broken, str(error)]
     if broken and needed:
