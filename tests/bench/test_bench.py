@@ -38,6 +38,7 @@ def test_the_cost_of_traces_is_measured_on_one_host() -> None:
         for endpoint in ("http://127.0.0.1:9/v1/traces", ""):
             set_traces(server, endpoint)
             assert (b'"trace_id"' in server.ask("GET", "/nowhere", headers=caller)[1]) == bool(endpoint)
+        _need("wrk")
         assert watch_traces(server, 1, 1.0)[1].startswith("more with traces: ")
 
 
@@ -81,10 +82,13 @@ def test_refused_requests_count_as_failed(ours: Server, lane: Lane, path: str, b
 
 
 def _burst(server: Server, lane: Lane, path: str, body: str) -> Sample:
-    tool = "h2load" if lane == "h2" else "wrk"
-    if shutil.which(tool) is None:
-        pytest.skip(f"there is no {tool} here to make the load")
+    _need("h2load" if lane == "h2" else "wrk")
     method = "POST" if body else "GET"
     headers = (("Content-Type", "application/json"),)
     target = Target(method=method, url=server.url(path), headers=headers, body=body, connections=4)
     return burst(target, lane, 2)
+
+
+def _need(tool: str) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"there is no {tool} here to make the load")
