@@ -48,8 +48,8 @@ def answers(host: HostProcess) -> bool:
     try:
         for scheme in ("http", "https"):
             with httpx.Client(verify=host.tls, trust_env=False) as client:
-                client.get(f"{host.url('main', scheme)}/q/health/live", timeout=60).raise_for_status()
-    except httpx.TransportError:
+                client.get(f"{host.url('main', scheme)}/q/health/live", timeout=20).raise_for_status()
+    except httpx.TransportError:  # of a full backlog, for one: the system asks again after up to half a minute
         return False
     return True
 
