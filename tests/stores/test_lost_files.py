@@ -93,3 +93,23 @@ def test_a_log_that_was_deleted_after_a_kill_is_missed(
     log.with_name("saved").rename(log)
     wait_for(lambda: check(store).up)
     assert len(store.read(skus)) == 40
+
+
+def test_reads_alone_report_a_file_that_was_deleted(
+    serving: OpenStore[Session], wait_for: Callable[..., None], log_lines: list[dict[str, Any]]
+) -> None:
+    """The log says so once, without a write or a health check, and the host knows what is wrong with the store."""
+    log_lines.clear()
+    Path(serving.database.config.place).unlink()
+
+    def is_noticed() -> bool:
+        try:
+            serving.read(skus)
+        except Damaged:
+            return True
+        return False
+
+    wait_for(is_noticed)
+    assert is_noticed()
+    assert [line["event"] for line in log_lines] == ["the store is not available"]
+    assert "was deleted" in str(serving.problem)

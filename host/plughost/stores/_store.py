@@ -312,14 +312,13 @@ class OpenStore(Generic[E]):
         back_off = _FIRST_BACK_OFF
         while True:
             session: Session | None = None
-            handle = availability.handle
+            handle = availability.handle if availability.loss is None else None
             try:
-                if handle is None or availability.loss is not None:
-                    handle = availability.ensure_open(deadline)
+                handle = handle or availability.ensure_open(deadline)
                 session = handle.sessions.session(mode, deadline)
                 return handle.run_operation(session, operation, args, kwargs)
             except Exception as error:  # noqa: BLE001 - anything else passes, see `classify`
-                if session is None and isinstance(error, StoreError):
+                if handle is None and isinstance(error, StoreError):
                     found: StoreError = error  # of `ensure_open`, which has recorded why
                 else:
                     found = availability.classify(error, mode, handle)
