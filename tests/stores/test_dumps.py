@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 import pytest
@@ -20,7 +20,7 @@ from tests.stores.test_care import prepared
 from tests.waiting import wait_until
 
 from plughost._backups import backup, restore
-from plughost.stores import Busy, MigrationError, SetupError, StoreError, browse, purge
+from plughost.stores import Busy, MigrationError, OpenStore, SetupError, StoreError, browse, purge
 from plughost.stores._config import StoresConfig
 from plughost.stores._manager import Stores, prepare_stores
 
@@ -159,16 +159,20 @@ def test_a_backup_is_restored_to_a_server_that_is_older_than_the_tools(
     assert rows == [(setting,)]
 
 
+def back_up_between(store: OpenStore[Any], file: Path) -> None:
+    """Create the product `a`, back up, and create `later`."""
+    store.run(add, "a")
+    backup(store, file)
+    store.run(add, "later")
+
+
 def test_a_backup_of_another_schema_is_refused(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
 ) -> None:
     """Where the search path of a user or a URL leads to another place, a restore doesn't overwrite the first one."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
-    stores = opening(config, products)
-    stores["catalog"].run(add, "a")
-    file = tmp_path / "catalog.dump"
-    backup(stores["catalog"], file)
-    stores["catalog"].run(add, "later")
+    stores, file = opening(config, products), tmp_path / "catalog.dump"
+    back_up_between(stores["catalog"], file)
     with stores["catalog"].database.administer() as db:
         db.script("CREATE SCHEMA other")
     stores.close()
@@ -199,11 +203,8 @@ def test_a_restore_needs_the_tools_here(
 ) -> None:
     """No single command of PostgreSQL's restores one store, so the message names none; nothing is changed."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
-    stores = opening(config, products)
-    stores["catalog"].run(add, "a")
-    file = tmp_path / "catalog.dump"
-    backup(stores["catalog"], file)
-    stores["catalog"].run(add, "later")
+    stores, file = opening(config, products), tmp_path / "catalog.dump"
+    back_up_between(stores["catalog"], file)
     stores.close()
     pg_restore = str(shutil.which("pg_restore"))
     monkeypatch.setenv("PATH", str(tmp_path))

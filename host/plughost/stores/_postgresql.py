@@ -340,11 +340,7 @@ class PostgreSQLSessions(Pool):
                 self._holds_claim = False
                 time.sleep(interval)
             now = time.monotonic()
-            for key, watched in list(self._watched.items()):
-                if now >= watched[1]:
-                    with self._cutting:
-                        if self._watched.get(key) is watched:
-                            shut_down(watched[0])
+            self._cut_off_overdue(now)
             self.shrink(now)
             if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
                 # In a thread of its own, since this one also watches the connections of operations.
@@ -352,6 +348,14 @@ class PostgreSQLSessions(Pool):
                 with suppress(RuntimeError):  # no thread can be started at the moment
                     restorer.start()
         self._watcher_lock.release()
+
+    def _cut_off_overdue(self, now: float) -> None:
+        for key, (connection, deadline) in list(self._watched.items()):
+            if now < deadline:
+                continue
+            with self._cutting:
+                if self._watched.get(key) == (connection, deadline):  # else it was released meanwhile
+                    shut_down(connection)
 
     def _restore_claim(self, now: float) -> None:
         """Open a connection to hold the claim, if there is none."""
