@@ -210,7 +210,7 @@ class RequestJob(Job):
                     requests.dispatcher.submit(self)
                     return
             self._finish(b"")
-        except BaseException as error:  # noqa: BLE001 - see `_call`
+        except BaseException as error:  # noqa: BLE001 - as above
             self._fail(error)
 
     def _is_whole(self, part: bytes) -> bool:

@@ -106,9 +106,9 @@ def slices(parts: Iterable[bytes], tail: int = 0, headers: Iterable[tuple[bytes,
 
     Args:
         parts: The parts.
-        tail: How many bytes come last, one by one: of a response longer than `WINDOW`, and without a Content-Length of
-            each part that is. HTTP/2 holds back what its client has no room for; with so little still to send, room
-            for another part tells that the rest is out.
+        tail: How many bytes come last, one by one: of a response longer than `HTTP2_WINDOW`, and without a
+            Content-Length of each part that is. HTTP/2 holds back what its client has no room for; with so little
+            still to send, room for another part tells that the rest is out.
         headers: The response's.
     """
     length = int(next((value for name, value in headers if name == b"content-length"), 0))
