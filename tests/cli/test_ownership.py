@@ -101,6 +101,8 @@ def stranger(line: Line, data: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
         monkeypatch.setenv("PLUGHOST_DATA_DIR", str(other))
         os.seteuid(NOBODY)
         try:
+            if not os.access(Path(__file__), os.R_OK, effective_ids=True):
+                pytest.skip("the checkout is in a folder that other users can't enter")
             yield other
         finally:
             os.seteuid(0)
