@@ -119,7 +119,9 @@ class ProblemJSON(BaseModel):
     title: str = Field(description="A short summary, the same for every occurrence.")
     status: int = Field(description="The HTTP status code.")
     detail: str = Field(description="What happened this time.")
-    violations: list[Violation] = Field([], description="The invalid fields, where the request breaks rules.")
+    violations: list[Violation] = Field(
+        default_factory=list, description="The invalid fields; absent unless the request breaks rules."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from plughost.http import Problem
 
 
+_NUMBER = {"type": "integer", "maximum": 2**63 - 1, "examples": [7]}
+
+
 class NoteDraft(BaseModel):
     """A note to take.
 
@@ -91,7 +94,7 @@ class Plugin:
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
         """Mount all routes."""
         page = Parameter(name="page", place="query", description="Which.", schema={"type": "integer", "minimum": 0})
-        number = Parameter(name="id", place="path", description="Its number.", schema={"examples": [7]})
+        number = Parameter(name="id", place="path", description="Its number.", schema=_NUMBER)
         found = {"application/json": Note, "application/hal+json": Linked}
         everything: Mapping[str, Operation] = {
             "GET": Operation(

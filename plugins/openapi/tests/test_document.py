@@ -74,6 +74,7 @@ def test_fields_of_the_path_are_parameters(library: Description) -> None:
     """A declared field is as declared, with its example; another has its converter's type."""
     declared = _parameters(library, library["paths"]["/notes/{id}"]["get"])["id"]
     assert (declared["required"], declared["example"], declared["description"]) == (True, 7, "Its number.")
+    assert declared["schema"]["format"] == "int64"
     assert _parameters(library, library["paths"]["/notes/{id}"]["delete"])["id"]["schema"]["type"] == "string"
     converted = _parameters(library, library["paths"]["/shouts/{when}/x-{rest}"]["put"])
     assert (converted["when"]["schema"]["type"], converted["rest"]["schema"]["type"]) == ("integer", "string")

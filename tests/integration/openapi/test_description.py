@@ -35,6 +35,33 @@ def test_every_mounted_operation_is_described(host: RunningHost, site: str) -> N
     assert max(Counter(operation["operationId"] for operation in operations).values()) == 1
 
 
+def test_members_that_responses_may_lack_have_no_default(host: RunningHost, site: str) -> None:
+    """Generators take a response's member with a default for always present; null is only what a service sends."""
+    with host.client() as client:
+        document = client.get(f"/q/openapi?site={site}&format=json").json()
+    schemas = document["components"]["schemas"]
+    defaults = {
+        (name, member)
+        for name, schema in schemas.items()
+        for member, each in schema.get("properties", {}).items()
+        if "default" in each and member not in schema.get("required", ())
+    }
+    assert defaults == set()
+    for name, member in (("ProblemDetails", "violations"), ("ErrorEnvelope", "errors"), ("ProfileEnvelope", "message")):
+        if name in schemas:
+            assert schemas[name]["properties"][member]["type"] in ("array", "string")
+            assert member not in schemas[name]["required"]
+
+
+def test_integers_beyond_32_bits_have_the_format_for_it(host: RunningHost) -> None:
+    """Without it, clients for Go don't compile, and clients for Java fail at times in milliseconds."""
+    with host.client() as client:
+        document = client.get("/q/openapi?format=json").json()
+    number = document["paths"]["/messages/{message_id}"]["get"]["parameters"][0]["schema"]
+    time = document["components"]["schemas"]["ProfileEnvelope"]["properties"]["timestamp"]
+    assert (number["format"], time["format"]) == ("int64", "int64")
+
+
 def test_the_example_of_every_body_works(host: RunningHost) -> None:
     """The first example of each operation with a body is accepted unchanged."""
     with host.client() as client:

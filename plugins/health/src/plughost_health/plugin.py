@@ -31,7 +31,7 @@ class CheckResult(BaseModel):
 
     name: str = Field(examples=["store messages"])
     status: Literal["UP", "DOWN"]
-    data: dict[str, object] = {}
+    data: dict[str, object] = Field(default_factory=dict)
 
 
 class HealthReport(BaseModel):

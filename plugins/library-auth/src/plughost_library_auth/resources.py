@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import falcon
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from plughost.http import Request, secure_url
 from plughost.ratelimits import network_of
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from plughost_library_auth.users import UserStore
 
 
+_ALL_SENT: Final = ConfigDict(json_schema_serialization_defaults_required=True)  # the defaults too
 _EXAMPLE: Final = "https://library.example.org/mylibrary"
 
 
@@ -46,6 +47,8 @@ class Identity(BaseModel):
 
 class ServiceInfo(BaseModel):
     """How the service was reached, and where its resources are."""
+
+    model_config = _ALL_SENT
 
     service: Literal["library"] = "library"
     scheme: Literal["http", "https"]
@@ -66,6 +69,8 @@ class KeySet(BaseModel):
 
 class Metadata(BaseModel):
     """The metadata by which clients configure token verification (RFC 8414, OpenID Connect Discovery)."""
+
+    model_config = _ALL_SENT
 
     issuer: str = Field(examples=[_EXAMPLE])
     jwks_uri: str = Field(examples=[f"{_EXAMPLE}/.well-known/jwks.json"])

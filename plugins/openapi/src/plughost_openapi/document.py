@@ -13,7 +13,7 @@ from plughost import Operation, Parameter, Response, Route, RouteGroup
 from plughost.ratelimits import RateLimit
 from plughost_openapi.components import HEADERS, Components, Object, body_model
 from plughost_openapi.examples import example_of
-from plughost_openapi.schemas import Schemas, Use
+from plughost_openapi.schemas import Schemas, Use, with_int64
 
 if TYPE_CHECKING:
     from plughost import HostView, PluginView
@@ -284,7 +284,7 @@ _REPLAYED: Final = {"Idempotency-Replayed": "`true` if this is the response to a
 
 
 def _parameter(declared: Parameter) -> Object:
-    schema = dict(declared.schema)
+    schema = with_int64(dict(declared.schema))
     examples = schema.pop("examples", ())
     if declared.place == "query" and schema.get("type", "string") == "string" and "enum" not in schema:
         schema.setdefault("pattern", _NO_NUL)  # the host refuses NUL in queries

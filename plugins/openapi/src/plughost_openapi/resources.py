@@ -94,7 +94,7 @@ class SwaggerUI:
         sites = [own, *(site for site in view.sites if site != own)]
         here = view.sites.get(req.site)
         has_console = here is not None and any(group.prefix == _CONSOLE for _, group in here.groups)
-        back = f'<p class="back"><a href="{_CONSOLE}/routes">Back to the console</a></p>\n' if has_console else ""
+        back = f'<nav class="back"><a href="{_CONSOLE}/routes">Back to the console</a></nav>\n' if has_console else ""
         page = self._template.substitute(sites=html.escape(" ".join(sites)), back=back)
         resp.set_header("Content-Security-Policy", self._policy(host_name(req)))
         resp.set_header("Referrer-Policy", "no-referrer")

@@ -73,7 +73,8 @@ def _names(components: Mapping[str, Schema]) -> dict[str, str]:
     """Map pydantic's name of each component to its public name, the title.
 
     If different models share a title, the package's name is put before it: pydantic's `plughost_notes__plugin__Note`
-    becomes `NotesNote`. Models with the same title and the same schema become one component.
+    becomes `NotesNote`. If a model is read and sent in different shapes, pydantic's `Note-Input` and `Note-Output`
+    become `NoteInput` and `NoteOutput`. Models with the same title and the same schema become one component.
     """
     titled: dict[str, list[str]] = {}
     for long, schema in components.items():
@@ -83,8 +84,10 @@ def _names(components: Mapping[str, Schema]) -> dict[str, str]:
         same = all(components[each] == components[group[0]] for each in group)
         for long in group:
             path = _IN_MODULE.fullmatch(long)
-            other = _pascal(f"{path['package'].removeprefix('plughost_')}_{title}") if path else _pascal(long)
-            names[long] = title if same or path is None else other
+            shape = long.rpartition("-")[2] if long.endswith(("-Input", "-Output")) else ""
+            owner = path["package"].removeprefix("plughost_") if path else ""
+            other = _pascal(f"{owner}_{title}_{shape}") if owner or shape else _pascal(long)
+            names[long] = title if same else other if other not in names.values() else _pascal(long)
     return names
 
 
@@ -93,10 +96,7 @@ def _pascal(words: str) -> str:
 
 
 def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
-    """Return a schema with the public names in its references.
-
-    Integers that don't fit 32 bits get the format int64, by which client generators choose a type.
-    """
+    """Return a schema with the public names in its references, and formats of integers."""
     if isinstance(schema, list):
         return [_renamed(each, names) for each in schema]
     if not isinstance(schema, dict):
@@ -107,9 +107,20 @@ def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
         else _renamed(value, names)
         for key, value in schema.items()
     }
-    if schema.get("type") == "integer" and schema.get("maximum", 0) > _MAX_INT32:
-        renamed.setdefault("format", "int64")
-    return renamed
+    return with_int64(renamed)
+
+
+def with_int64(schema: Schema) -> Schema:
+    """Return a schema with the format int64 if it is of integers that don't fit 32 bits.
+
+    Client generators choose a type by it. Its bounds and examples tell how large the integers are.
+    """
+    if "items" in schema:
+        schema = {**schema, "items": with_int64(schema["items"])}
+    known = (schema.get("minimum", 0), schema.get("maximum", 0), *schema.get("examples", ()))
+    if schema.get("type") == "integer" and any(abs(each) > _MAX_INT32 for each in known):
+        return {"format": "int64", **schema}
+    return schema
 
 
 def _described(schema: Schema, name: str) -> Schema:

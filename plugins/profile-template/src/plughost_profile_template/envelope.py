@@ -26,7 +26,7 @@ class Success(BaseModel, Generic[DataT]):
 
     status: Literal["success"]
     data: DataT
-    message: str | None = Field(None, description="Present after a change.")
+    message: str = Field(default_factory=str, description="Present after a change.")
     code: int = Field(description="The HTTP status code.", examples=[200])
     timestamp: int = Field(description="Time of the response, in milliseconds since 1970.", examples=[1790000000000])
 
@@ -47,7 +47,9 @@ class Error(BaseModel):
     message: str
     code: int = Field(description="The HTTP status code.")
     timestamp: int = Field(description="Time of the response, in milliseconds since 1970.", examples=[1790000000000])
-    errors: list[FieldError] | None = Field(None, description="The invalid fields, all at once.")
+    errors: list[FieldError] = Field(
+        default_factory=list, description="The invalid fields, all at once; absent if there are none."
+    )
 
 
 def success(data: object, *, message: str | None = None, code: int = 200) -> dict[str, Any]:
