@@ -115,12 +115,13 @@ def with_int64(schema: Schema) -> Schema:
 
     Client generators choose a type by it. Its bounds and examples tell how large the integers are.
     """
-    if "items" in schema:
+    if isinstance(schema.get("items"), dict):
         schema = {**schema, "items": with_int64(schema["items"])}
-    known = (schema.get("minimum", 0), schema.get("maximum", 0), *schema.get("examples", ()))
-    if schema.get("type") == "integer" and any(abs(each) > _MAX_INT32 for each in known):
-        return {"format": "int64", **schema}
-    return schema
+    if schema.get("type") != "integer":
+        return schema
+    known = (schema.get("minimum"), schema.get("maximum"), *schema.get("examples", ()))
+    is_large = any(isinstance(each, int) and abs(each) > _MAX_INT32 for each in known)
+    return {"format": "int64", **schema} if is_large else schema
 
 
 def _described(schema: Schema, name: str) -> Schema:
