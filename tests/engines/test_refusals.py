@@ -49,6 +49,7 @@ MALFORMED = {
     "angle in a query": b"GET /a?b=<c> HTTP/1.1\r\n" + HOST + b"\r\n",
     "quote in a query": b'GET /a?b="c" HTTP/1.1\r\n' + HOST + b"\r\n",
     "absolute without authority": b"GET http:///a HTTP/1.1\r\n" + HOST + b"\r\n",
+    "bracket in an authority": b"GET http://h]/a HTTP/1.1\r\n" + HOST + b"\r\n",
 }
 WAITRESS_ONLY = {  # hyper, below granian, repairs some of these, and answers others without a body
     "length and coding": (
@@ -74,6 +75,7 @@ WAITRESS_ONLY = {  # hyper, below granian, repairs some of these, and answers ot
     ),
     "version 2.0": (505, b"GET / HTTP/2.0\r\n" + HOST + b"\r\n"),
     "large header": (431, b"GET / HTTP/1.1\r\n" + HOST + b"X: " + b"x" * 70_000 + b"\r\n\r\n"),
+    "no address in brackets": (400, b"GET http://[h]/a HTTP/1.1\r\n" + HOST + b"\r\n"),
     "control character": (400, b"GET /\x01 HTTP/1.1\r\n" + HOST + b"\r\n"),
 }
 

@@ -112,6 +112,32 @@ def test_an_operation_gets_the_parameters_that_it_needs(plant: Callable[..., Any
             getattr(suite, test)(make_ask(client_of), calls)
 
 
+COUNTING = """
+from plughost import Operation, Parameter, Route, RouteGroup, hookimpl
+
+
+class Counting:
+    def on_get(self, req, resp, up_to):
+        resp.media = 1.5 * up_to
+
+
+@hookimpl
+def register_routes(context):
+    up_to = Parameter(name="up_to", place="query", description="The last.", schema={"type": "integer", "default": 1})
+    get = Operation(summary="Get", parameters=(up_to,))
+    return [RouteGroup(prefix="/counting", routes=(Route("", Counting(), {"GET": get}),))]
+"""
+
+
+def test_a_number_that_no_float_holds_must_not_be_a_500(plant: Callable[..., Any]) -> None:
+    """Python's integers have no bounds, so declared ones may need a maximum."""
+    suite = plant("planted-counting", COUNTING)
+    with running_host(["planted-counting"], strict=True) as host, suite.clients(host) as client_of:
+        calls = operation_calls(host, "planted-counting")
+        with pytest.raises(AssertionError, match="GET /counting: 500"):
+            suite.test_a_number_in_the_query_may_have_many_digits(make_ask(client_of), calls)
+
+
 DEEP = """
 from plughost import Operation, Route, RouteGroup, hookimpl
 

@@ -185,7 +185,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
 
         Raises:
             ParsingError: Folded lines (RFC 9112 5.2), bare LF or CR (2.2), no or several Hosts (3.2), ambiguous framing
-                (6.1, 6.3).
+                (6.1, 6.3), or a target that is no URI (3.2).
         """
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
@@ -198,7 +198,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
         method, space, rest = header_plus.partition(b" ")
-        super().parse_header(method.upper() + space + rest)  # waitress would refuse another one as malformed
+        self._parse(method.upper() + space + rest)  # waitress would refuse another one as malformed
         self.command = method.decode("latin-1")
         if self.chunked:
             self.body_rcv = StrictChunkedReceiver(self.body_rcv.getbuf())
@@ -212,6 +212,12 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         if len(cookies) > 1:
             self.headers["COOKIE"] = b"; ".join(cookies).decode("latin-1")
         self._split_target()
+
+    def _parse(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:  # for which waitress would close the connection without a response
+            raise ParsingError("brackets in the target's authority that enclose no address") from error
 
     def _split_target(self) -> None:
         """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2).

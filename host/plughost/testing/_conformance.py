@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -122,6 +123,13 @@ class Conformance(DeclarationTests, LifecycleTests, FuzzingTests):
             _check_error(answer, call, {413} | call.denials, f"{size} bytes")
             if call.reads_json:
                 _check_error(ask(call, content=b"{"), call, {400, *DENIED}, "the next one")
+
+    def test_a_number_in_the_query_may_have_many_digits(self, ask: Ask, calls: list[OperationCall]) -> None:
+        """A number that no float and no database holds is an error of the client, or is served."""
+        for call in calls:
+            for each in call.operation.parameters:
+                if each.place == "query" and each.schema.get("type") in {"integer", "number"}:
+                    ask(replace(call, query=f"{call.query or '?'}&{each.name}={'9' * 400}"))
 
     def test_an_accept_that_excludes_all_is_406(self, ask: Ask, calls: list[OperationCall]) -> None:
         """A client gets no media type that its `Accept` excludes."""

@@ -112,6 +112,7 @@ def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> No
         "plugin=none": ["/nowhere"],
         "status=bad": ["/items/broken", "/nowhere"],
         "status=5&minutes=1": ["/items/broken"],
+        f"status=5&minutes={'9' * 400}": ["/items/broken"],
         "q=get+ONE": ["/items/one"],
     }
     for query, paths in chosen.items():

@@ -52,7 +52,7 @@ class Requests:
             order: `slowest`, or by time.
         """
         words = q.lower().split()
-        oldest = time() - 60 * minutes if minutes > 0 else 0.0
+        oldest = int(time()) - 60 * minutes if minutes > 0 else 0  # an integer, because minutes may exceed a float
         found = [
             shown
             for each, request in self._numbered()
