@@ -119,10 +119,20 @@ def test_dotted_keys_are_edited(text: str, key: str, value: object, after: dict[
     assert {name: each for name, each in changed.items() if each != {}} == after
 
 
-def test_an_edit_that_would_move_another_key_is_refused() -> None:
-    """A new table would stand before `address`, which would then belong to it."""
+@pytest.mark.parametrize(
+    ("text", "key", "value"),
+    [
+        ("sites.main.http_port = 1\naddress = '::'\n", "sites.library.threads", 5),
+        ("plugins.one = {a = 1}\ntls = {policy = 'modern'}\n", "plugins.two.b", 5),
+        ("[[plugins.one.a]]\n[plugins.one]\n[[plugins.one.a]]\n", "plugins.one.a", 5),
+        ("[[plugins.one.a]]\n[plugins.one]\nb = 1\n", "plugins.one.a", []),
+        ("[[plugins.one.a]]\nb = 1\n", "plugins.one.a", ["b"]),
+    ],
+)
+def test_an_edit_that_the_layout_does_not_allow_is_refused(text: str, key: str, value: object) -> None:
+    """A new table would stand before `address`, which would then belong to it; tomlkit can't write the others."""
     with pytest.raises(CommandError, match="without changing other settings: edit the settings file by hand"):
-        with_value("sites.main.http_port = 1\naddress = '::'\n", "sites.library.threads", 5)
+        with_value(text, key, value)
 
 
 def test_the_preview_says_that_a_setting_is_read_at_start_only(host: RunningHost) -> None:

@@ -209,6 +209,15 @@ BROKEN: dict[str, dict[str, bytes]] = {
     "odd target": {"METADATA": b"Name: broken\nVersion: 1\n", "entry_points.txt": b"[plughost.plugins]\nfoo = a b c\n"},
     "binary record": {"METADATA": b"Name: broken\nVersion: 1\n", "RECORD": b"\xff\xfe\x00,,\n"},
     "odd origin": {"METADATA": b"Name: broken\nVersion: 1\n", "direct_url.json": b"{", "RECORD": b""},
+    "deep origin": {"METADATA": b"Name: broken\nVersion: 1\n", "direct_url.json": b"[" * 100_000},
+    "deep marker": {"METADATA": b"Name: broken\nVersion: 1\nRequires-Dist: a; " + b"(" * 5000},
+    **{
+        f"odd folder {folder}": {
+            "METADATA": b"Name: broken\nVersion: 1\n",
+            "direct_url.json": b'{"url": "file://%s", "dir_info": {"editable": true}}' % folder.encode(),
+        }
+        for folder in ("[", "/a%00b", "/a\\ud800")
+    },
 }
 
 

@@ -20,7 +20,7 @@ import pytest
 from tests.waiting import wait_until
 
 from plughost import CommandError
-from plughost_packages.names import to_requirement
+from plughost_packages.names import is_source, to_requirement
 
 from .environments import PATIENCE, Sandbox, Supplies
 from .wheels import broken_wheel, build_wheel, speaker_wheel, store_wheel
@@ -336,3 +336,5 @@ def test_an_invalid_name_is_refused() -> None:
     """A name that pip couldn't read either is refused before pip runs."""
     with pytest.raises(CommandError, match="neither a plugin's name nor a requirement"):
         to_requirement("messages 1.2", {})
+    with pytest.raises(CommandError, match=r"'http://\[/x.zip' is no URL"):
+        is_source("http://[/x.zip")

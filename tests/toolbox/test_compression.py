@@ -122,6 +122,9 @@ def test_zstd_is_served_where_the_settings_prefer_it() -> None:
         ("gzip;q=0", None),
         ("gzip;q=broken", None),
         ("br, deflate", None),
+        ("identity, gzip;q=0.5", None),
+        ("identity;q=0.5, gzip;q=0.5", "gzip"),
+        ("gzip; q=0.5, identity ;q=0", "gzip"),
     ],
 )
 def test_accept_encoding_decides(accept: str, chosen: str | None) -> None:

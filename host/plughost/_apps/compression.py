@@ -122,7 +122,7 @@ def _is_compressible(resp: falcon.Response) -> bool:
 
 @lru_cache(maxsize=CLIENT_CACHE_SIZE)
 def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding | None:
-    """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None if it accepts none."""
+    """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None for a plain body."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
         name, parameters = falcon.parse_header(part)
@@ -132,7 +132,8 @@ def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding |
             qualities[name] = 0.0
     default = qualities.get("*", 0.0)
     best: Encoding = max(encodings, key=lambda encoding: qualities.get(encoding, default))
-    return best if qualities.get(best, default) > 0 else None
+    quality = qualities.get(best, default)
+    return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None
 
 
 def _encoded_tag(tag: str, encoding: Encoding) -> str:

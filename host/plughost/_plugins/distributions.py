@@ -71,7 +71,7 @@ class InstalledDistribution(Distribution):
         try:
             text = self._found.read_text("METADATA")
             message = self._found.metadata if text is None else _parse_header(text.partition("\n\n")[0])
-            if message.get_all("Name"):
+            if (message.get_all("Name") or [""])[0]:
                 return message
             self._damage.append("METADATA is missing or names no distribution")
         except _UNREADABLE as error:
@@ -82,7 +82,7 @@ class InstalledDistribution(Distribution):
     @cached_property
     def version(self) -> str:
         """Its version, or `unknown` if its metadata has none."""
-        return next(iter(self.metadata.get_all("Version") or ()), "unknown")
+        return next(filter(None, self.metadata.get_all("Version") or ()), "unknown")
 
     @cached_property
     def entry_points(self) -> EntryPoints:
@@ -119,7 +119,7 @@ class InstalledDistribution(Distribution):
             return None
         try:
             content = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}  # not from an index, but the origin is lost
         infos = ("archive_info", "dir_info", "vcs_info")
         fields = content.items() if isinstance(content, dict) else ()
@@ -274,7 +274,11 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
 def editable_root(distribution: InstalledDistribution) -> str | None:
     """Return the project folder of an editable install, or None."""
     url = (distribution.direct_url or {}).get("url", "") if distribution.is_editable else ""
-    return unquote(urlsplit(url).path).rstrip("/") or None
+    with suppress(ValueError):  # it is no URL, or no path can be so
+        path = unquote(urlsplit(url).path).rstrip("/")
+        os.access(path, os.F_OK)
+        return path or None
+    return None
 
 
 def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:

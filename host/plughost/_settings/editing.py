@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import unified_diff
@@ -81,31 +81,39 @@ def with_value(text: str, key: str, value: object) -> str:
     import tomlkit  # noqa: PLC0415 - needed only to change a setting
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415 - as above
 
-    *tables, last = key.split(".")
     if text and not text.endswith("\n"):
         text += "\n"  # tomlkit would append to the last line
     try:
-        document = tomlkit.parse(text)
-        table: Any = document
-        for name in tables:
-            name = next((each for each in table if each.replace("_", "-") == name.replace("_", "-")), name)  # noqa: PLW2901 - a plugin's table may be written with either
-            if name not in table:
-                if value is None:
-                    return text
-                table[name] = tomlkit.table()
-            table = table[name]
-            if not isinstance(table, MutableMapping):
-                raise CommandError(f"{name} in the settings file is no table.")
-        if value is not None:
-            _set_value(table, last, value)
-        elif last in table:
-            del table[last]
+        document, expected = tomlkit.parse(text), tomllib.loads(text)
+        _change(document, key, value, tomlkit.table)
+        _change(expected, key, value, dict)
+        changed = tomlkit.dumps(document)
+        if _values(tomllib.loads(changed)) == _values(expected):
+            return changed
     except TOMLKitError as error:
         raise CommandError(f"The settings file can't be edited: {error}") from None
-    changed = tomlkit.dumps(document)
-    if _values(tomllib.loads(changed)) != _values(document.unwrap()):  # a new table may stand before keys of none
-        raise CommandError(f"{key} can't be changed without changing other settings: edit the settings file by hand.")
-    return changed
+    except ValueError:  # tomlkit can't do it, or wrote what is no TOML
+        pass
+    # Such as a new table, which may stand before keys of none.
+    raise CommandError(f"{key} can't be changed without changing other settings: edit the settings file by hand.")
+
+
+def _change(table: Any, key: str, value: object, new_table: Callable[[], Any]) -> None:
+    """Set a key below a table, or remove it for None."""
+    *tables, last = key.split(".")
+    for name in tables:
+        name = next((each for each in table if each.replace("_", "-") == name.replace("_", "-")), name)  # noqa: PLW2901 - a plugin's table may be written with either
+        if name not in table:
+            if value is None:
+                return
+            table[name] = new_table()
+        table = table[name]
+        if not isinstance(table, MutableMapping):
+            raise CommandError(f"{name} in the settings file is no table.")
+    if value is not None:
+        _set_value(table, last, value)
+    elif last in table:
+        del table[last]
 
 
 def _values(table: Mapping[str, Any]) -> dict[tuple[str, ...], Any]:

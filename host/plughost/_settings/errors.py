@@ -54,12 +54,15 @@ def describe_problems(
     """Return a line for each problem that pydantic found in a table; the host's own has an empty name."""
     lines = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
-        # pydantic adds the names of union members to the path, such as "tuple[str, ...]".
-        where = [str(part) for part in problem["loc"] if _key_part(str(part))]
-        key = ".".join(part for part in (table, *where) if part)
+        # pydantic adds the names of union members to the path, such as "tuple[str, ...]". An unknown key is its end.
+        is_unknown = problem["type"] == "extra_forbidden"
+        path = [str(part) for part in problem["loc"]]
+        where = [part for part in path[:-1] if _key_part(part)]
+        where += [part for part in path[-1:] if is_unknown or _key_part(part)]
+        key = ".".join((*filter(None, [table]), *(part if _key_part(part) else repr(part) for part in where)))
         variable = variable_of(where)
         source = f"environment: {variable}" if variable is not None else f"{file}: {key}"
-        if problem["type"] == "extra_forbidden":
+        if is_unknown:
             known = list(_model_at(model, where[:-1]).model_fields)
             lines.append(f"{source}: unknown key{did_you_mean(where[-1], known, SETTINGS_LISTER)}")
         else:

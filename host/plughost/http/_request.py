@@ -29,7 +29,11 @@ _host = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._~-]{1,255}))(?::(
 def host_name(text: str) -> str:
     """Return the lower-case name or address in a host with an optional port (RFC 9110, 7.2). Empty if malformed."""
     match = _host(text)
-    return (match[1] or match[2]).lower() if match is not None and int(match[3] or 0) <= 65535 else ""
+    if match is None or int(match[3] or 0) > 65535:
+        return ""
+    if match[1] and (":" not in match[1] or address_of(match[1]) is None):
+        return ""
+    return (match[1] or match[2]).lower()
 
 
 @lru_cache(maxsize=256)

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 MAX_ID: Final = 2**63 - 1
 Found = tuple[object, dict[str, Any], dict[str, Any], str | None]
 
-_encoded_unreserved = re.compile("%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])")
+_encoded_unreserved = re.compile(
+    "(?<!%)(?<!%[0-9A-Fa-f])"  # after a % that begins no escape, one would come into being
+    "%(?:2[DdEe]|3[0-9]|4[1-9A-Fa-f]|5[0-9AaFf]|6[1-9A-Fa-f]|7[0-9AaEe])"
+)
 
 
 def raw_path(environ: Mapping[str, Any]) -> str:

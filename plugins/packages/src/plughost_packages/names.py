@@ -64,8 +64,17 @@ def is_place(given: str) -> bool:
 
 
 def place_of(requirement: str) -> str:
-    """Return the URL or path of a requirement such as `name @ URL`. Return other requirements unchanged."""
-    return re.sub(r"^[^/:]*@\s*", "", requirement)
+    """Return the URL or path of a requirement such as `name @ URL`. Return other requirements unchanged.
+
+    Raises:
+        CommandError: It is not a valid URL.
+    """
+    place = re.sub(r"^[^/:]*@\s*", "", requirement)
+    try:
+        urlsplit(place)
+    except ValueError as error:
+        raise CommandError(f"{place!r} is no URL: {error}.") from None
+    return place
 
 
 def is_source(requirement: str) -> bool:
