@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -33,6 +34,33 @@ def test_a_store_that_fails_affects_no_other(
     assert list(stores) == ["catalog"]
     assert list(stores.failures) == ["broken-plugin"]
     stores["catalog"].run(add, "a")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("-- Grüße".encode("latin-1"), "0001_step.sql: 'utf-8' codec can't decode byte 0xfc"),
+        (b"SELECT '\0';", "0001_step.sql: it has the character U\\+0000"),
+        (None, "0001_step.sql: .*Is a directory"),
+    ],
+    ids=["not UTF-8", "NUL", "a folder"],
+)
+def test_a_migration_that_cannot_be_read_fails_only_its_plugin(
+    opening: Callable[..., Stores], config: StoresConfig, declare: Declare, content: bytes | None, reason: str
+) -> None:
+    """The reason names the file."""
+    broken = declare("SELECT 1;", name="broken")
+    file = Path(str(broken.migrations / config.of("broken").dialect / "0001_step.sql"))
+    file.unlink()
+    if content is None:
+        file.mkdir()
+    else:
+        file.write_bytes(content)
+    stores = opening(config, broken, declare(PRODUCTS))
+    assert list(stores) == ["catalog"]
+    assert re.search(
+        f"the store broken has migrations that can't be read: {reason}", str(stores.failures["broken-plugin"])
+    )
 
 
 @pytest.mark.parametrize("wrong", [lambda db: 1 / 0, lambda db: product_entities(db) and db.Product._nothing])

@@ -66,26 +66,20 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
     """Return a store's migrations for a database, `sqlite` or `postgresql`, in order.
 
     Raises:
-        MigrationError: There are none, a file's name is wrong, a number is missing or twice, or a file ends the
-            transaction that it runs in.
+        MigrationError: There are none, a file's name is wrong, a number is missing or twice, or a file can't be read,
+            or ends the transaction that it runs in.
     """
 
     def refuse(message: str) -> MigrationError:
         return MigrationError(f"the store {store.name} {message}")
 
-    folder = store.migrations / dialect
-    if not folder.is_dir():
-        raise refuse(f"has no migrations for {dialect}: there is no folder {folder}")
     migrations: list[Migration] = []
-    files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
-    files += [file for file in store.migrations.iterdir() if file.name.endswith(".py")]
-    for file in sorted(files, key=lambda file: file.name):
-        match = _FILE_NAME.fullmatch(file.name)
+    for name, content in _read_files(store, dialect).items():
+        match = _FILE_NAME.fullmatch(name)
         if match is None:
-            raise refuse(f"has a migration {dialect}/{file.name} that is not named like 0001_what.sql")
-        is_sql = file.name.endswith(".sql")
-        path = f"{dialect}/{file.name}" if is_sql else file.name
-        step = Migration(int(match["number"]), file.name, path, file.read_text(encoding="utf-8"))
+            raise refuse(f"has a migration {dialect}/{name} that is not named like 0001_what.sql")
+        is_sql = name.endswith(".sql")
+        step = Migration(int(match["number"]), name, f"{dialect}/{name}" if is_sql else name, content)
         migrations.append(step)
         if step.number != len(migrations):
             twin = next((each.file for each in migrations[:-1] if each.number == step.number), None)
@@ -94,11 +88,34 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
         if is_sql and _ends_transaction(step.content, dialect):
             raise refuse(f"has a migration {step.file} that begins or ends a transaction: the host does that")
     if not migrations:
-        raise refuse(f"has no migrations for {dialect}: {folder} holds no 0001_what.sql")
+        raise refuse(f"has no migrations for {dialect}: {store.migrations / dialect} holds no 0001_what.sql")
     unknown = sorted(set(store.breaking) - {each.number for each in migrations})
     if unknown:
         raise refuse(f"calls its migration {unknown[0]:04} breaking, and has none of this number")
     return tuple(migrations)
+
+
+def _read_files(store: Store, dialect: str) -> dict[str, str]:
+    """Return the content of each file of migrations for a database, by name, in order.
+
+    Raises:
+        MigrationError: There is no folder, or a file can't be read.
+    """
+    folder, name = store.migrations / dialect, dialect
+    contents: dict[str, str] = {}
+    try:
+        if not folder.is_dir():
+            raise MigrationError(f"the store {store.name} has no migrations for {dialect}: there is no folder {folder}")
+        files = [file for file in folder.iterdir() if file.name.endswith(".sql")]
+        files += [file for file in store.migrations.iterdir() if file.name.endswith(".py")]
+        for file in sorted(files, key=lambda file: file.name):
+            name = file.name
+            contents[name] = file.read_text(encoding="utf-8")
+            if "\0" in contents[name]:
+                raise ValueError("it has the character U+0000")
+    except (OSError, ValueError) as error:
+        raise MigrationError(f"the store {store.name} has migrations that can't be read: {name}: {error}") from error
+    return contents
 
 
 def _ends_transaction(sql: str, dialect: str) -> bool:
