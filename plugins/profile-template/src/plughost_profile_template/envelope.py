@@ -26,6 +26,7 @@ class Success(BaseModel, Generic[DataT]):
 
     status: Literal["success"]
     data: DataT
+    # Of a factory, no default is in the schema: the member may be absent, and is never null.
     message: str = Field(default_factory=str, description="Present after a change.")
     code: int = Field(description="The HTTP status code.", examples=[200])
     timestamp: int = Field(description="Time of the response, in milliseconds since 1970.", examples=[1790000000000])
