@@ -117,13 +117,15 @@ class InstalledDistribution(Distribution):
         text = self.read_text("direct_url.json")
         if not text:
             return None
+        infos = ("archive_info", "dir_info", "vcs_info")
         try:
             content = json.loads(text)
+            fields = content.items() if isinstance(content, dict) else ()
+            origin = {key: value for key, value in fields if isinstance(value, dict if key in infos else str)}
+            os.access(unquote(urlsplit(str(origin.get("url", ""))).path), os.F_OK)  # raises where no path can be so
         except (ValueError, RecursionError):
             return {}  # not from an index, but the origin is lost
-        infos = ("archive_info", "dir_info", "vcs_info")
-        fields = content.items() if isinstance(content, dict) else ()
-        return {key: value for key, value in fields if isinstance(value, dict if key in infos else str)}
+        return origin
 
     @property
     def is_editable(self) -> bool:
@@ -274,11 +276,7 @@ def unload(owners: Collection[Snapshot]) -> Callable[[], None]:
 def editable_root(distribution: InstalledDistribution) -> str | None:
     """Return the project folder of an editable install, or None."""
     url = (distribution.direct_url or {}).get("url", "") if distribution.is_editable else ""
-    with suppress(ValueError):  # it is no URL, or no path can be so
-        path = unquote(urlsplit(url).path).rstrip("/")
-        os.access(path, os.F_OK)
-        return path or None
-    return None
+    return unquote(urlsplit(url).path).rstrip("/") or None
 
 
 def file_states(root: str, foreign: Collection[str] = ()) -> Iterator[str]:
