@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line
@@ -338,8 +338,7 @@ def test_a_command_to_the_host_imports_no_server() -> None:
 def test_one_port_for_two_listeners_is_reported(line: Line) -> None:
     """The reason names both listeners, and no other program, since there is none."""
     line.install("good")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     (line.folder / "plughost.toml").write_text(f"[sites.main]\nhttp_port = {port}\nhttps_port = {port}\n")
     process = line.start("serve", "--dev")
     _, errors = process.communicate(timeout=60)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 from plughost import NotRunning
@@ -193,8 +194,7 @@ def test_a_restart_applies_changes_that_a_reload_cannot(sandbox: Sandbox) -> Non
     with sandbox.serving() as host:
         assert host.get("/greeter").json()["count"] == 1
         first = host.url()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         settings = sandbox.folder / "plughost.toml"
         settings.write_text(settings.read_text().replace("http_port = 0", f"http_port = {port}", 1))
         assert "sites" in sandbox.run("reload", code=1)

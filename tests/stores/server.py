@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.ports import free_port
 
 PROGRAMS = Path("/usr/lib/postgresql")
 OPTIONS = {"autovacuum": "off", "checkpoint_timeout": "1h", "wal_writer_delay": "10s"}
@@ -31,8 +31,7 @@ class Server:
         found = shutil.which("initdb") or next(iter(sorted(PROGRAMS.glob("*/bin/initdb"), reverse=True)), None)
         if found is None:
             pytest.skip("a crash is not tested: PostgreSQL's programs are not installed")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
         self.folder, self._psycopg2, self._wait_for = folder, psycopg2, wait_for
         self._user = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from tests.ports import free_port
 from tests.stores.test_rows import add, skus
 
 from plughost.stores import SetupError
@@ -47,8 +47,7 @@ def pooled(postgresql: str, psycopg2: Any, tmp_path: Path, wait_for: Callable[..
     running: list[subprocess.Popen[bytes]] = []
 
     def start(mode: str, *lines: str) -> StoresConfig:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            own_port = free.getsockname()[1]
+        own_port = free_port()
         text = SETTINGS.format(server=server, port=server.port or 5432, own_port=own_port, mode=mode)
         user = f"user={server.username}" + (f" password={server.password}" if server.password else "")
         settings = Path(folder, f"{own_port}.ini")

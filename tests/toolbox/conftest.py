@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import falcon
 import pytest
 from redis import Redis
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 from plughost import Middleware, Operation, Principal, Route, RouteGroup, hookimpl
@@ -98,8 +99,7 @@ class PrivateRedis:
 
     def __init__(self, program: str, folder: Path) -> None:
         """Choose a port."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self._command = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
         self._process: subprocess.Popen[bytes] | None = None
 
