@@ -12,10 +12,11 @@ import shlex
 import shutil
 import sqlite3
 import subprocess
-from contextlib import closing, suppress
+import tempfile
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from plughost._files import locked_folder, remove_leftovers, sync, temporary_name, write_private
 from plughost.stores import _sqlite_files
@@ -26,7 +27,7 @@ from plughost.stores._sessions import TABLE, quote
 from plughost.stores._sqlite import SQLite, SQLiteAdminSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from plughost.stores._databases import Database
     from plughost.stores._store import OpenStore
@@ -35,8 +36,8 @@ _RECORDS: Final = "backups.json"
 _SIGNATURES: Final = {"SQLite": b"SQLite format 3\0", "PostgreSQL": b"PGDMP"}
 _MIGRATION_COLUMNS: Final = 5
 # pg_restore sets it from 17 on, whatever the server is; older servers don't know it.
-_TIMEOUT: Final = "SET transaction_timeout = 0;"
-_TIMEOUT_IF_KNOWN: Final = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';"
+_TIMEOUT: Final = b"SET transaction_timeout = 0;"
+_TIMEOUT_IF_KNOWN: Final = b"SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';"
 _PLACE: Final = """
 SELECT coalesce(
     (SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -242,18 +243,14 @@ def load(store: OpenStore[Any], file: Path) -> int:
         refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), todo)
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
-    script = "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
-    arguments = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
-    settings, encoding, rest = _run("pg_restore", arguments, script=selection).partition("SET client_encoding")
-    script += settings.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN) + encoding + rest  # rows, which may say the same, follow
+    before = "BEGIN;\n" + "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all
     # values are quoted.
-    script += f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
+    after = f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
     for row in rows:
-        script += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_quote_literal, row))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
+        after += f"INSERT INTO {TABLE} VALUES ({', '.join(map(_quote_literal, row))});\n"  # noqa: S608 - quoted  # nosec B608 - quoted
     with store.database.turn(), store.database.exclusive_claim():
-        arguments = ["--quiet", "--no-psqlrc", "--single-transaction", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
-        _run("psql", arguments, store.database, script)
+        _run_script(store.database, before, file, selection, after)
     return schema
 
 
@@ -287,8 +284,40 @@ def _quote_literal(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _run(tool: str, arguments: list[str], database: Database | None = None, script: str | None = None) -> str:
+def _run_script(database: Database, before: str, file: Path, selection: str, after: str) -> None:
+    """Have psql run what pg_restore makes of the selected parts of a backup, with SQL before and after it.
+
+    The rows may take more room than memory has, so they go from one to the other. If either fails, no COMMIT follows,
+    and nothing is kept.
+    """
+    restoring = ["--clean", "--if-exists", "--no-owner", "--use-list=/dev/stdin", "--file=-", str(file)]
+    running = ["--quiet", "--no-psqlrc", "--set=ON_ERROR_STOP=1", "--output=/dev/null"]
+    with tempfile.TemporaryFile() as listing, _tool("psql", running, database, stdin=subprocess.PIPE) as psql:
+        listing.write(_encoded(selection))
+        listing.seek(0)
+        with suppress(BrokenPipeError), cast("IO[bytes]", psql.stdin) as script:  # psql gave up, and says why
+            script.write(_encoded(before))
+            with _tool("pg_restore", restoring, stdin=listing) as source:
+                made = cast("IO[bytes]", source.stdout)
+                for line in iter(made.readline, b""):
+                    script.write(line.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN))
+                    if line.startswith(b"SET client_encoding"):  # rows, which may say the same, follow
+                        break
+                shutil.copyfileobj(made, script)
+            script.write(_encoded(f"{after}COMMIT;\n"))
+
+
+def _run(name: str, arguments: list[str], database: Database | None = None) -> str:
     """Run one of PostgreSQL's tools, on a database if one is given, and return its output."""
+    with _tool(name, arguments, database) as tool:
+        return cast("IO[bytes]", tool.stdout).read().decode(errors="surrogateescape")
+
+
+@contextmanager
+def _tool(
+    name: str, arguments: list[str], database: Database | None = None, stdin: int | IO[bytes] = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run one of PostgreSQL's tools beside a block, on a database if one is given. A failure is a `StoreError`."""
     environment = {**os.environ, "PGCLIENTENCODING": "UTF8"}  # a role or a database may have another
     if database is not None:
         extensions = driver_for(database.store).extensions
@@ -297,16 +326,15 @@ def _run(tool: str, arguments: list[str], database: Database | None = None, scri
             environment["PGPASSWORD"] = password
         parts.setdefault("connect_timeout", database.config.connect_timeout)
         arguments = [*arguments, f"--dbname={extensions.make_dsn(**parts)}"]
-    done = subprocess.run(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
-        [tool, *arguments],
-        input=script,
-        env=environment,
-        capture_output=True,
-        encoding="utf-8",
-        errors="surrogateescape",  # a backup that somebody else made may have another encoding
-        check=False,
-    )
-    if done.returncode != 0:
-        message = f"{tool} failed: {done.stderr.strip()}"
-        raise StoreError(message)
-    return done.stdout
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen(  # noqa: S603 - only fixed words and names of files and tables, no shell  # nosec B603
+            [name, *arguments], stdin=stdin, stdout=subprocess.PIPE, stderr=errors, env=environment
+        ) as tool:
+            yield tool
+        if tool.returncode != 0:
+            errors.seek(0)
+            raise StoreError(f"{name} failed: {errors.read().decode(errors='surrogateescape').strip()}")
+
+
+def _encoded(sql: str) -> bytes:
+    return sql.encode(errors="surrogateescape")  # a backup that somebody else made may have another encoding

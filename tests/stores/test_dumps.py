@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import tracemalloc
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -75,6 +76,52 @@ def test_a_backup_has_texts_of_any_encoding(
     stores.close()
     restore(prepare_stores({"p": (products,)}, config)["catalog"], file)
     assert opening(config, products)["catalog"].read(skus) == ["ä", "€"]
+
+
+def test_a_restore_keeps_no_data_in_memory(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare
+) -> None:
+    """A backup of any size can be restored: 64 MiB of rows take less than 8 MiB."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    create = "CREATE TABLE notes (id {identity}, content TEXT);"
+    notes = declare(create, name="notes", entities=None, tables=("notes",))
+    stores = opening(config, notes)
+    fill = "INSERT INTO notes (content) SELECT repeat('x', 1048576) FROM generate_series(1, 64)"
+    stores["notes"].run(lambda session: session.change(fill))
+    file = tmp_path / "notes.dump"
+    backup(stores["notes"], file)
+    stores.close()
+    prepare = prepare_stores({"p": (notes,)}, config)
+    tracemalloc.start()
+    try:
+        restore(prepare["notes"], file)
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+    total = opening(config, notes)["notes"].read(lambda session: session.row("SELECT sum(length(content)) FROM notes"))
+    assert total == (64 * 1024 * 1024,)
+
+
+def test_a_damaged_backup_changes_nothing(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare
+) -> None:
+    """If pg_restore fails in the middle, the store keeps its rows, and the error says what is wrong."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    create = "CREATE TABLE notes (id {identity}, content TEXT);"
+    notes = declare(create, name="notes", entities=None, tables=("notes",))
+    stores = opening(config, notes)
+    fill = "INSERT INTO notes (content) SELECT md5(n::text) FROM generate_series(1, 50000) AS n"
+    stores["notes"].run(lambda session: session.change(fill))
+    file = tmp_path / "notes.dump"
+    backup(stores["notes"], file)
+    stores["notes"].run(lambda session: session.change("DELETE FROM notes WHERE id > 10"))
+    stores.close()
+    whole = file.read_bytes()
+    middle = len(whole) // 2
+    file.write_bytes(whole[:middle] + bytes(1000) + whole[middle + 1000 :])
+    with pytest.raises(StoreError, match=r"pg_restore failed: .*could not uncompress"):
+        restore(prepare_stores({"p": (notes,)}, config)["notes"], file)
+    assert opening(config, notes)["notes"].read(lambda session: session.row("SELECT count(*) FROM notes")) == (10,)
 
 
 def test_two_backups_to_one_file_do_not_mix(
