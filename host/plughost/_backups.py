@@ -92,7 +92,8 @@ def _copy(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of a database to a single new private file, and sync it to the disk."""
     _sqlite_files.create(target)
     with closing(_sqlite_files.connect(target, 30)) as written:
-        _sqlite_files.copy_into(path, written)
+        with closing(_sqlite_files.connect_to_read(path)) as source:
+            _sqlite_files.copy(source, written)
         written.execute("PRAGMA journal_mode = DELETE")  # WAL mode would add a second file
         found = written.execute("PRAGMA integrity_check(1)").fetchone()[0]
         if found != "ok":  # such a backup could not be restored

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -200,6 +202,17 @@ def test_check_reports_an_edited_migration(line: Line) -> None:
     assert (result.exit_code, result.output.count("warning: ")) == (0, 1)
     assert "the store kept: the migration sqlite/0001_first.sql was edited after it had been applied" in result.output
     assert "Undo the edit" in result.output
+
+
+def test_a_check_copies_no_store_without_a_new_migration(line: Line) -> None:
+    """However large the store is, the check takes no time and no room: here, no file may have more than 1 MiB."""
+    install_store_plugin(line, "kept")
+    line.serve().end(signal.SIGTERM)
+    (file,) = line.folder.rglob("kept.sqlite3")
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE filler AS SELECT zeroblob(8388608) AS bytes")
+    check = line.start("check", "--dev", under=("sh", "-c", 'ulimit -f 2048; exec "$@"', "sh"))
+    assert check.communicate()[0] == "1 plugin, all well.\n"
 
 
 def test_a_failed_migration_names_its_plugin_and_its_store_once(line: Line) -> None:

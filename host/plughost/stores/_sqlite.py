@@ -68,15 +68,12 @@ class SQLite(BaseDatabase):
                 message = f"a host serves it, but its file is gone: put {self.path} or a backup back"
                 raise Damaged(message) from error
 
-    @contextmanager
-    def trial(self) -> Iterator[SQLiteAdminSession]:
+    def trial(self) -> SQLiteAdminSession:
         """Open a session in which migrations can be tried without a trace."""
-        # On a temporary copy, so that nobody waits for a trial.
-        with SQLiteAdminSession(_sqlite_files.scratch(), self.store) as db:
-            if self.exists():
-                with translated(self.label):
-                    _sqlite_files.copy_into(self.path, db.connection)
-            yield db
+        if not self.exists():
+            return SQLiteAdminSession(_sqlite_files.scratch(), self.store)
+        with translated(self.label):
+            return _TrialSession(_sqlite_files.connect_to_read(self.path), self.store)
 
     def exists(self) -> bool:
         """Return whether the database, or a remnant of it, exists; never make one."""
@@ -308,6 +305,17 @@ class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
         if not self.connection.in_transaction:
             raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")
+
+
+class _TrialSession(SQLiteAdminSession):
+    """A session that reads a file. Its transaction changes a temporary copy, so that nobody waits for it."""
+
+    def begin_transaction(self, *, shared: bool = False) -> None:
+        copy = _sqlite_files.scratch()
+        with translated(f"store {self._store}"), closing(self._connection) as source:
+            self._connection = copy
+            _sqlite_files.copy(source, copy)
+        super().begin_transaction(shared=shared)
 
 
 def split_statements(sql: str) -> Iterator[str]:

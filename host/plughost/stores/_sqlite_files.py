@@ -77,10 +77,9 @@ def scratch() -> sqlite3.Connection:
     return sqlite3.connect("", isolation_level=None, check_same_thread=False)
 
 
-def copy_into(path: Path, target: sqlite3.Connection) -> None:
-    """Copy a database, as it is at one moment, over another."""
-    with closing(SQLiteFile("", path, read_only=True).connect(30)) as source:
-        copy(source, target)
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Return a connection that reads a database, whether a host serves it or not."""
+    return SQLiteFile("", path, read_only=True).connect(30)
 
 
 def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
