@@ -69,6 +69,7 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("adress = '::1'", "plughost.toml: adress: unknown key; did you mean address?"),
         ("[sites.main]\nhttp_prt = 1", "plughost.toml: sites.main.http_prt: unknown key; did you mean http_port?"),
         ("[sites.maim]", "plughost.toml: sites.maim: unknown key; did you mean main?"),
+        ("[log]\nself_signed = true", "plughost.toml: log.self_signed: unknown key; did you mean tls.self_signed?"),
         ("[sites.moon]", "plughost.toml: sites.moon: unknown key; known: main, library, admin"),
         ("banana = 1", "plughost.toml: banana: unknown key; `plughost init FILE` writes all"),
         ('"é" = 1', "plughost.toml: 'é': unknown key; `plughost init FILE` writes all"),

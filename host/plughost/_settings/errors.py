@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel
@@ -64,7 +64,9 @@ def describe_problems(
         source = f"environment: {variable}" if variable is not None else f"{file}: {key}"
         if is_unknown:
             known = list(_model_at(model, where[:-1]).model_fields)
-            lines.append(f"{source}: unknown key{did_you_mean(where[-1], known, SETTINGS_LISTER)}")
+            elsewhere = " or ".join(_paths(model, where[-1], table))
+            hint = f"; did you mean {elsewhere}?" if elsewhere else did_you_mean(where[-1], known, SETTINGS_LISTER)
+            lines.append(f"{source}: unknown key{hint}")
         else:
             lines.append(f"{source}: {_reword(problem['msg'])}")
     return list(dict.fromkeys(lines))  # every member of a union repeats the message
@@ -96,6 +98,16 @@ def did_you_mean(name: str, known: list[str], lister: str | None = None, *, pref
         nearest = ", ".join(bare[each] for each in difflib.get_close_matches(wanted, containing, cutoff=0))
         return f"{f'; nearest: {nearest}' if nearest else ''}; {lister} all"
     return f"; known: {', '.join(known) or 'none'}"
+
+
+def _paths(model: type[BaseModel], name: str, table: str = "") -> Iterator[str]:
+    """Yield the full key of each setting of a name, in any table of a model."""
+    for key in model.model_fields:
+        path = f"{table}.{key}".removeprefix(".")
+        if key == name:
+            yield path
+        if (inner := _model_at(model, [key])) is not model:
+            yield from _paths(inner, name, path)
 
 
 def _model_at(model: type[BaseModel], path: Iterable[str]) -> type[BaseModel]:
