@@ -34,6 +34,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(shutil.which("pg_dump") is None, reason="the tools of PostgreSQL are not installed")
 
 
+@pytest.fixture
+def notes(declare: Declare) -> Store:
+    """Declare a store of texts."""
+    create = "CREATE TABLE notes (id {identity}, content TEXT);"
+    return declare(create, name="notes", entities=None, tables=("notes",))
+
+
 def test_a_backup_on_postgresql_is_restored_by_its_own_tools(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
 ) -> None:
@@ -79,12 +86,10 @@ def test_a_backup_has_texts_of_any_encoding(
 
 
 def test_a_restore_keeps_no_data_in_memory(
-    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, notes: Store
 ) -> None:
     """A backup of any size can be restored: 64 MiB of rows take less than 8 MiB."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
-    create = "CREATE TABLE notes (id {identity}, content TEXT);"
-    notes = declare(create, name="notes", entities=None, tables=("notes",))
     stores = opening(config, notes)
     fill = "INSERT INTO notes (content) SELECT repeat('x', 1048576) FROM generate_series(1, 64)"
     stores["notes"].run(lambda session: session.change(fill))
@@ -103,12 +108,10 @@ def test_a_restore_keeps_no_data_in_memory(
 
 
 def test_a_damaged_backup_changes_nothing(
-    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, declare: Declare
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, notes: Store
 ) -> None:
     """If pg_restore fails in the middle, the store keeps its rows, and the error says what is wrong."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
-    create = "CREATE TABLE notes (id {identity}, content TEXT);"
-    notes = declare(create, name="notes", entities=None, tables=("notes",))
     stores = opening(config, notes)
     fill = "INSERT INTO notes (content) SELECT md5(n::text) FROM generate_series(1, 50000) AS n"
     stores["notes"].run(lambda session: session.change(fill))
