@@ -143,18 +143,32 @@ def test_a_migration_outlasts_limits_of_transactions(
     stores.close()
 
 
-@pytest.mark.parametrize("setting", ["extra_float_digits = 0", "standard_conforming_strings = off"])
-def test_values_stay_as_they_are(
-    opening: Callable[..., Stores],
-    config: StoresConfig,
-    plain_products: Store,
-    set_for_all: Callable[[str], None],
-    setting: str,
+def test_numbers_stay_as_they_are(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, set_for_all: Callable[[str], None]
 ) -> None:
-    """Numbers are not rounded, and a backslash in SQL is one on both databases."""
-    set_for_all(setting)
+    """They are not rounded."""
+    set_for_all("extra_float_digits = 0")
     store = opening(config, plain_products)["catalog"]
-    assert store.read(lambda session: session.row(r"SELECT 0.1::float8 + 0.2::float8, '\'")) == (0.1 + 0.2, "\\")
+    assert store.read(lambda session: session.row("SELECT 0.1::float8 + 0.2::float8")) == (0.1 + 0.2,)
+
+
+def test_texts_in_which_a_backslash_escapes_are_refused(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, set_for_all: Callable[[str], None]
+) -> None:
+    """The driver quotes by the setting with which a session began, so a client's text could end in the middle."""
+    set_for_all("standard_conforming_strings = off")
+    reason = str(opening(config, plain_products).failures["catalog-plugin"])
+    assert "ALTER the ROLE of the URL, or its DATABASE, and SET standard_conforming_strings = on" in reason
+
+
+def test_the_encoding_of_a_url_changes_no_text(
+    opening: Callable[..., Stores], config: StoresConfig, plain_products: Store
+) -> None:
+    """Each text can be sent, whatever the URL says."""
+    elsewhere = replace(config, url=f"{config.url}?client_encoding=LATIN1")
+    store = opening(elsewhere, plain_products)["catalog"]
+    store.single(add, "\u20ac")
+    assert store.read(lambda session: session.row("SELECT sku FROM products")) == ("\u20ac",)
 
 
 def test_a_server_notices_within_a_minute_that_a_host_has_vanished(

@@ -59,7 +59,6 @@ _DEFAULTS: Final = {
     "keepalives_interval": 2,
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
-    "client_encoding": "UTF8",
 }
 
 
@@ -154,13 +153,13 @@ class PostgreSQL(BaseDatabase):
         driver = driver_for(self.store)
         try:
             url: dict[str, Any] = driver.extensions.parse_dsn(self.config.url)
-            arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **url}
+            arguments = {**_DEFAULTS, "connect_timeout": self.config.connect_timeout, **url, "client_encoding": "UTF8"}
             limit = max(0, int(arguments["connect_timeout"]))  # 0 means no limit
         except (driver.ProgrammingError, ValueError) as error:
             # libpq's message would repeat the URL with the password.
             raise SetupError(
-                f"The URL of the {self.label} is malformed: {self.config.place}; write % in a part as %25, and "
-                "parameters as libpq knows them"
+                f"The URL of the {self.label} is malformed: {self.config.place}; write % in a part as %25, = in "
+                "the value of a parameter as %3D, and parameters as libpq knows them"
             ) from error
         if self.config.read_only:
             settings["default_transaction_read_only"] = 1

@@ -44,7 +44,6 @@ _SETTINGS: Final = {
     _MARK: "on",
     "timezone": "UTC",
     "default_transaction_isolation": "read committed",
-    "standard_conforming_strings": "on",
     "extra_float_digits": 1,  # else numbers are rounded
     # A host whose machine vanished loses its claims within a minute.
     "tcp_keepalives_idle": 30,
@@ -280,13 +279,18 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
 
     Raises:
         SetupError: A pooler lets connections share a session of the server, and so their claims and settings; or the
-            database can't hold every text.
+            database can't hold every text, or the session begins with another syntax of texts.
     """
     connection = cursor.connection
     if (encoding := connection.get_parameter_status("server_encoding")) not in {None, "UTF8"}:
         raise SetupError(
             f"The {label} is in a database with the encoding {encoding}, which can't hold every text as it is: create "
             "one with ENCODING 'UTF8', and copy this one there with pg_dump and psql"
+        )
+    if connection.get_parameter_status("standard_conforming_strings") != "on":  # psycopg2 quotes by what it was then
+        raise SetupError(
+            f"The {label} is reached with standard_conforming_strings off, so that a backslash in a text is no text: "
+            "ALTER the ROLE of the URL, or its DATABASE, and SET standard_conforming_strings = on"
         )
     settings = {**_SETTINGS, **settings}
     if connection.server_version >= _IDLE_SESSIONS_END:
