@@ -38,6 +38,7 @@ _MIGRATION_COLUMNS: Final = 5
 # pg_restore sets it from 17 on, whatever the server is; older servers don't know it.
 _TIMEOUT: Final = b"SET transaction_timeout = 0;"
 _TIMEOUT_IF_KNOWN: Final = b"SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';"
+_TABLE: Final = re.compile("^-- Name: (.+); Type: TABLE; Schema: (.+); Owner: ", re.MULTILINE)
 _PLACE: Final = """
 SELECT coalesce(
     (SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -232,8 +233,7 @@ def load(store: OpenStore[Any], file: Path) -> int:
     except StoreError as error:
         raise SetupError(f"{file} cannot be restored to the store {store.name}: {error}") from error
     schema = max((int(number) for _, number, *_ in rows), default=0)
-    contents = _run("pg_restore", ["--list", str(file)]).splitlines()
-    tables = {found[2]: found[1] for line in contents if (found := re.search(r" TABLE (?!DATA )(\S+) (\S+) ", line))}
+    tables = dict(_TABLE.findall(_run("pg_restore", ["--section=pre-data", "--file=-", str(file)])))
     newer = [table for table in store.declared.tables if table not in tables]  # made after the backup
     has_none = len(newer) == len(store.declared.tables) and not _made(tables.keys() - {TABLE}, store)
     if schema == 0 or has_none or (newer and schema == len(store.migrations)):
@@ -243,6 +243,7 @@ def load(store: OpenStore[Any], file: Path) -> int:
         todo = "restore, then install this one"
         refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), todo)
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
+    contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
     before = "BEGIN;\n" + "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all

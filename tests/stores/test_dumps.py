@@ -234,6 +234,24 @@ def test_a_backup_of_another_schema_is_refused(
     assert opening(config, products)["catalog"].read(skus) == ["a", "later"]
 
 
+def test_a_backup_of_a_schema_whose_name_needs_quotes_is_restored(
+    opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store
+) -> None:
+    """Such as the schema of a user whose name does."""
+    name = """ "the 'shop' A%" """
+    with closing(psycopg2.connect(postgresql)) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(
+            f"""CREATE SCHEMA {name}; ALTER DATABASE {postgresql.rpartition("/")[2]} SET search_path = {name}"""
+        )
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores, file = opening(config, products), tmp_path / "catalog.dump"
+    back_up_between(stores["catalog"], file)
+    stores.close()
+    assert restore(prepared(config, products), file) == 1
+    assert opening(config, products)["catalog"].read(skus) == ["a"]
+
+
 def test_missing_tools_are_reported_as_a_command(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
