@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stores.operations import add, skus
 from tests.stores.test_care import prepared
 
 from plughost._backups import backup, restore
@@ -33,6 +34,22 @@ def test_only_one_of_many_backups_writes_a_file(
             assert [str(each).removeprefix(str(file)) for each in errors] == [
                 " is there already: choose another name, or move it away"
             ] * 7
+
+
+@pytest.mark.skipif(shutil.which("pg_dump") is None, reason="the tools of PostgreSQL are not installed")
+def test_a_damaged_store_is_restored_while_its_host_runs(
+    opening: Callable[..., Stores], config: StoresConfig, products: Store, tmp_path: Path
+) -> None:
+    """The first operation that found the damage closed the store; nobody has to ask for it once more."""
+    store = opening(config, products)["catalog"]
+    store.run(add, "a")
+    backup(store, tmp_path / "copy")
+    with store.database.administer() as db:
+        db.script("DROP TABLE products")
+    with pytest.raises(Damaged):
+        store.run(add, "b")
+    assert restore(prepared(config, products), tmp_path / "copy") == 1
+    assert store.read(skus) == ["a"]
 
 
 @pytest.mark.skipif(shutil.which("pg_dump") is None, reason="the tools of PostgreSQL are not installed")

@@ -151,7 +151,15 @@ class Availability:
             found = self._record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
             self.record_loss(found)
+        if isinstance(found, Damaged):
+            self._release_damaged()
         return found
+
+    def _release_damaged(self) -> None:
+        """Close a damaged store, so that it can be restored. A file that is missing stays open, as its last copy."""
+        handle = self.handle
+        if handle is not None and self._database.exists() and handle.sessions.close():
+            handle.close()
 
     def record_loss(self, error: StoreError, *, at_opening: bool = False) -> None:
         """Record that the store is lost; if this was found `at_opening`, put off the next attempt to open it."""
