@@ -143,6 +143,18 @@ def test_a_migration_outlasts_limits_of_transactions(
     stores.close()
 
 
+def test_a_preview_of_a_migration_has_the_limits_of_one(
+    config: StoresConfig, declare: Callable[..., Store], set_for_all: Callable[[str], None]
+) -> None:
+    """It reports no time-out that a start would not have."""
+    limits = ("statement_timeout", "idle_in_transaction_session_timeout")
+    for limit in limits:
+        set_for_all(f"{limit} = '1h'")
+    found = " AND ".join(f"current_setting('{limit}') = '0'" for limit in limits)
+    slow = declare(f"DO $$ BEGIN ASSERT {found}; END $$;\nCREATE TABLE notes (id {{identity}});", tables=("notes",))
+    prepare_stores({"plugin": (slow,)}, config)["catalog"].try_migrations()
+
+
 def test_numbers_stay_as_they_are(
     opening: Callable[..., Stores], config: StoresConfig, plain_products: Store, set_for_all: Callable[[str], None]
 ) -> None:

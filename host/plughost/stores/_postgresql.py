@@ -86,13 +86,13 @@ class PostgreSQL(BaseDatabase):
         return True  # a connection shows whether it is there
 
     def administer(self) -> PostgreSQLAdminSession:
-        db = self._open_admin_session(lock_timeout=_MIGRATION_PATIENCE * 1000, statement_timeout=0)
-        db.adjust_limits()
-        return db
+        return self._open_admin_session(lock_timeout=_MIGRATION_PATIENCE * 1000)
 
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
-        connection, _ = self._connect("1", **settings)
-        return PostgreSQLAdminSession(connection, self.store)
+        connection, _ = self._connect("1", **{"statement_timeout": 0, **settings})
+        db = PostgreSQLAdminSession(connection, self.store)
+        db.adjust_limits()
+        return db
 
     def trial(self) -> PostgreSQLAdminSession:
         # In a transaction that is rolled back. A host that serves the store must not wait long for a trial.
