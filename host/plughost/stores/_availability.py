@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from plughost.stores._errors import (
@@ -151,15 +152,15 @@ class Availability:
             found = self._record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
             self.record_loss(found)
-        if isinstance(found, Damaged):
-            self._release_damaged()
+        if isinstance(found, Damaged) and used is not None:
+            with suppress(StoreError):
+                self._release(used)
         return found
 
-    def _release_damaged(self) -> None:
+    def _release(self, damaged: StoreHandle) -> None:
         """Close a damaged store, so that it can be restored. A file that is missing stays open, as its last copy."""
-        handle = self.handle
-        if handle is not None and self._database.exists() and handle.sessions.close():
-            handle.close()
+        if self._database.exists() and damaged.sessions.close():
+            damaged.close()
 
     def record_loss(self, error: StoreError, *, at_opening: bool = False) -> None:
         """Record that the store is lost; if this was found `at_opening`, put off the next attempt to open it."""
