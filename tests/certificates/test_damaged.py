@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from plughost._api.errors import CertificateError
@@ -18,7 +19,7 @@ from plughost._tls.keypairs import read_chain
 
 DAMAGES = {
     "version": (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x06"),
-    "point of the key": (b"\x03\x42\x00\x04", b"\x03\x42\x00\x07"),
+    "point of the key": (b"\x03\x42\x00\x04", b"\x03\x42\x00\x09"),
     "kind of key": (b"\x06\x07*\x86H\xce=\x02\x01", b"\x06\x07*\x86H\xce=\x02\x09"),
     "type of the subject": (b"\x0c\x0cservice.test", b"\x80\x0cservice.test"),
     "host name": (b"\x82\x0cservice.test", b"\x82\x0c\xffervice.test"),
@@ -97,3 +98,10 @@ def test_password_of_a_key_that_is_not_encrypted_is_ignored(tmp_path: Path, auth
     """Text beside the key that has the word ENCRYPTED doesn't make it an encrypted one."""
     issued = authority.issue()
     assert load(tmp_path, issued, key=b"NOT ENCRYPTED\n" + issued.key_pem()).chain == (issued.certificate,)
+
+
+def test_damaged_kind_of_a_key_is_refused(tmp_path: Path, authority: Any) -> None:
+    """An Ed25519 key that names itself Ed448, and is too short for one, is refused by its file."""
+    issued = authority.issue(ed25519.Ed25519PrivateKey.generate())
+    with pytest.raises(CertificateError, match=r"key\.pem: holds no usable PEM private key"):
+        load(tmp_path, issued, key=issued.key_pem().replace(b"K2Vw", b"K2Vx"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -249,7 +249,7 @@ def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
             ) from error
     except UnsupportedAlgorithm as error:
         raise CertificateError(f"{path}: the private key is of a kind that is not supported ({error})") from error
-    except ValueError as error:
+    except (ValueError, InternalError) as error:
         why = "the password is wrong, or the private key is damaged" if encrypted else "holds no usable PEM private key"
         raise CertificateError(f"{path}: {why}; check it with `openssl pkey -noout -in {path}`") from error
 
