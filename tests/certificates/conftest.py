@@ -82,9 +82,18 @@ class Authority:
         self.root = self._sign("root", None, ca=True)
         self.intermediate = self._sign("intermediate", self.root, ca=True, start=start, end=end)
 
-    def issue(self, key: Any = None, *, start: int = -1, end: int = 90, named: bool = True) -> Issued:
+    def issue(
+        self,
+        key: Any = None,
+        *,
+        start: int = -1,
+        end: int = 90,
+        named: bool = True,
+        critical: x509.ExtensionType | None = None,
+    ) -> Issued:
         """Return a certificate for `service.test`, valid from and to so many days from now."""
-        return self._sign("service.test", self.intermediate, key=key, start=start, end=end, named=named)
+        name = "service.test"
+        return self._sign(name, self.intermediate, key=key, start=start, end=end, named=named, critical=critical)
 
     def _sign(
         self,
@@ -96,6 +105,7 @@ class Authority:
         start: int = -1,
         end: int = 90,
         named: bool = True,
+        critical: x509.ExtensionType | None = None,
     ) -> Issued:
         key = key or ec.generate_private_key(ec.SECP256R1())
         signer = by.key if by else key
@@ -119,6 +129,8 @@ class Authority:
         )
         if named:
             builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        if critical is not None:
+            builder = builder.add_extension(critical, critical=True)
         return Issued(builder.sign(signer, hashes.SHA256()), key)
 
 

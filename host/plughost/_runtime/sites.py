@@ -257,13 +257,14 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
     path = settings.path(_site_settings(listener.site, settings).client_ca)
     if path is None or listener.scheme == "http":
         return b""
-    from plughost._tls.keypairs import pem_labels  # noqa: PLC0415 - brings cryptography
+    from plughost._tls.keypairs import pem_labels, read_chain  # noqa: PLC0415 - brings cryptography
 
     try:
         content = path.read_bytes()
         if b"CERTIFICATE" not in pem_labels(content):
             raise ssl.SSLError
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_verify_locations(path)
+        read_chain(path)
         return content
     except OSError as error:
         needed = "it must have PEM certificates, on lines of their own and without a byte order mark"

@@ -6,7 +6,7 @@ What can't be used raises `CertificateError`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     pkcs12,
 )
-from cryptography.x509.oid import PublicKeyAlgorithmOID
+from cryptography.x509.oid import ExtensionOID, PublicKeyAlgorithmOID
 
 from plughost._api.errors import CertificateError
 from plughost._files import locked_folder
@@ -39,6 +39,16 @@ _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _PEM_BLOCK: Final = re.compile(rb"^-----BEGIN ([A-Z0-9 ]+)-----\n(?:[A-Za-z0-9+/=]+\n)+-----END \1-----$", re.MULTILINE)
 _RSA_BITS: Final = 2048
 _SERVED_KEYS: Final = ("EC P-256", "EC P-384", "Ed25519")  # beside RSA
+_SERVED_CRITICAL_EXTENSIONS: Final = frozenset(  # granian ends the process at others
+    {
+        ExtensionOID.BASIC_CONSTRAINTS,
+        ExtensionOID.CRL_DISTRIBUTION_POINTS,
+        ExtensionOID.EXTENDED_KEY_USAGE,
+        ExtensionOID.KEY_USAGE,
+        ExtensionOID.NAME_CONSTRAINTS,
+        ExtensionOID.SUBJECT_ALTERNATIVE_NAME,
+    }
+)
 _CURVE_NAMES: Final = {"secp256r1": "P-256", "secp384r1": "P-384", "secp521r1": "P-521"}
 
 
@@ -109,7 +119,7 @@ def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
             f"{path}: is encrypted in a way that is no longer supported ({error}); "
             "export it anew with AES, as `openssl pkcs12 -export` does"
         ) from error
-    except ValueError as error:
+    except (ValueError, x509.InvalidVersion) as error:
         raise CertificateError(
             f"{path}: is no PKCS#12 key store, is damaged, or its password is another than the "
             f"{'given one' if password else 'empty one'}; check it with `openssl pkcs12 -info -noout -in {path}`"
@@ -118,7 +128,9 @@ def read_pkcs12(path: Path, password: str | None = None) -> KeyPair:
         missing = "private key" if found.key is None else "certificate that belongs to its private key"
         raise CertificateError(f"{path}: has no {missing}; export both into one key store")
     others = [extra.certificate for extra in found.additional_certs]
-    return _check_pair(KeyPair(_order_chain(found.cert.certificate, others), found.key), path, path)
+    with _readable_certificates(path):
+        chain = _parsed(_order_chain(found.cert.certificate, others))
+    return _check_pair(KeyPair(chain, found.key), path, path)
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -195,25 +207,49 @@ def _pem_chain(path: Path, content: bytes) -> tuple[x509.Certificate, ...]:
             else f"if it is DER, convert it with `openssl x509 -inform der -in {path} -out certificate.pem`"
         )
         raise CertificateError(f"{path}: holds no PEM certificate; {hint}")
+    with _readable_certificates(path):
+        return _parsed(x509.load_pem_x509_certificates(content))
+
+
+def _parsed(chain: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
+    """Return certificates after parsing what is used of them: on loading, cryptography leaves that for later."""
+    leaf, *issuers = chain
+    names_of(leaf)
+    for each in (leaf, *issuers):
+        _ = each.subject, each.issuer, each.public_key()
+        algorithm = each.public_bytes(Encoding.DER).partition(each.tbs_certificate_bytes)[2]
+        if algorithm[: 2 + algorithm[1]] not in each.tbs_certificate_bytes:
+            raise ValueError("its two signature algorithms differ")
+    return leaf, *issuers
+
+
+@contextmanager
+def _readable_certificates(path: Path) -> Iterator[None]:
     try:
-        return tuple(x509.load_pem_x509_certificates(content))
-    except ValueError as error:
-        raise CertificateError(f"{path}: holds a damaged certificate ({error}); copy or export it anew") from error
+        yield
+    except (ValueError, TypeError, x509.InvalidVersion, UnsupportedAlgorithm) as error:
+        raise CertificateError(
+            f"{path}: holds a damaged or unsupported certificate ({error}); copy or export it anew"
+        ) from error
 
 
 def _pem_key(path: Path, password: str | None) -> PrivateKeyTypes:
     content = _read(path)
-    encrypted = b"ENCRYPTED" in content
-    if encrypted and not password:
-        raise CertificateError(
-            f"{path}: the private key is encrypted and no password is set; "
-            "set PLUGHOST_TLS__PASSWORD, or `password` under [tls]"
-        )
+    encrypted = False
     try:
-        return load_pem_private_key(content, password.encode() if password and encrypted else None)
+        try:
+            return load_pem_private_key(content, None)
+        except TypeError as error:
+            encrypted = True
+            if password:
+                return load_pem_private_key(content, password.encode())
+            raise CertificateError(
+                f"{path}: the private key is encrypted and no password is set; "
+                "set PLUGHOST_TLS__PASSWORD, or `password` under [tls]"
+            ) from error
     except UnsupportedAlgorithm as error:
         raise CertificateError(f"{path}: the private key is of a kind that is not supported ({error})") from error
-    except ValueError as error:
+    except (ValueError, InternalError) as error:
         why = "the password is wrong, or the private key is damaged" if encrypted else "holds no usable PEM private key"
         raise CertificateError(f"{path}: {why}; check it with `openssl pkey -noout -in {path}`") from error
 
@@ -236,6 +272,12 @@ def _check_pair(pair: KeyPair, certificate: Path, key: Path) -> KeyPair:
             f"{certificate}: a certificate of X.509 version 1, or for RSASSA-PSS alone, cannot serve TLS here; "
             "have one issued with a subjectAltName, for EC or RSA"
         )
+    for extension in leaf.extensions:
+        if extension.critical and extension.oid not in _SERVED_CRITICAL_EXTENSIONS:
+            raise CertificateError(
+                f"{certificate}: a certificate with the critical extension {extension.oid.dotted_string} cannot serve "
+                "TLS here; have one issued without it"
+            )
     kind = key_type(public)
     if kind in _SERVED_KEYS or (isinstance(pair.key, rsa.RSAPrivateKey) and pair.key.key_size >= _RSA_BITS):
         return pair

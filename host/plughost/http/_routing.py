@@ -137,6 +137,7 @@ class RawPathRouter(CompiledRouter):
 
 def find_group(prefixes: Mapping[str, MountedRoute], path: str) -> MountedRoute | None:
     """Return the group whose prefix covers a raw path. None if there is none."""
+    path = path[: max(map(len, prefixes), default=0) + 1]  # of a refused target it may have thousands of segments
     while path:
         mounted = prefixes.get(path)
         if mounted is not None:

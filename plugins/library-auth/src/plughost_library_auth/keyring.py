@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InternalError, UnsupportedAlgorithm
 from pydantic import TypeAdapter, ValidationError
 
 from plughost import locked_folder, tighten, write_private
@@ -59,7 +59,7 @@ class KeyFile:
                 raise ValueError("no key signs")
         except OSError as error:
             raise KeyFileError(f"cannot read the signing keys {path}: {error.strerror}") from error
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (ValueError, TypeError, InternalError, UnsupportedAlgorithm) as error:
             reason = (
                 error.errors()[0]["msg"].removeprefix("Value error, ")
                 if isinstance(error, ValidationError)
