@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from plughost.http._request import Request
 
 MAX_ID: Final = 2**63 - 1
+_LONG_PATH: Final = 512
 Found = tuple[object, dict[str, Any], dict[str, Any], str | None]
 
 _encoded_unreserved = re.compile(
@@ -137,7 +138,8 @@ class RawPathRouter(CompiledRouter):
 
 def find_group(prefixes: Mapping[str, MountedRoute], path: str) -> MountedRoute | None:
     """Return the group whose prefix covers a raw path. None if there is none."""
-    path = path[: max(map(len, prefixes), default=0) + 1]  # of a refused target it may have thousands of segments
+    if len(path) > _LONG_PATH:  # of a refused target, it may have thousands of segments
+        path = path[: max(map(len, prefixes), default=0) + 1]
     while path:
         mounted = prefixes.get(path)
         if mounted is not None:
