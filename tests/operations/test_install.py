@@ -311,6 +311,14 @@ def test_an_unknown_name_is_an_error(sandbox: Sandbox) -> None:
     assert "plughost-nonsense" in sandbox.run("install", "nonsense", code=1)
 
 
+@pytest.mark.parametrize("given", ["./absent", "/absent.tar.gz", "plughost-absent.zip"])
+def test_a_path_of_nothing_is_an_error(sandbox: Sandbox, given: str) -> None:
+    """Nobody is asked whether to build what isn't there."""
+    output = sandbox.run("install", given, code=1)
+    assert f"There is no file or folder {given.removeprefix('./')}." in output
+    assert "Build it?" not in output
+
+
 @pytest.mark.parametrize(
     ("given", "asked"),
     [

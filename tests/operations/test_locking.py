@@ -154,7 +154,9 @@ def test_an_invalid_lock_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "lock").write_text(text)
     with pytest.raises(CommandError, match="is not a lock file"):
         read_lock(tmp_path / "lock")
-    with pytest.raises(CommandError, match="can't be read"):
+    with pytest.raises(CommandError, match="can't be read: Is a directory"):
+        read_lock(tmp_path)
+    with pytest.raises(CommandError, match=r"There is no lock file .*absent; `plughost lock` writes one\."):
         read_lock(tmp_path / "absent")
 
 

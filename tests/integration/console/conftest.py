@@ -14,7 +14,7 @@ from tests.integration.browsers import opened_browser
 
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
-from .kit import NASTY, Almanac, Console, Failing, log_of
+from .kit import LONG, NASTY, Almanac, Console, Failing, Numbered, log_of
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
@@ -24,8 +24,9 @@ AXE = "axe-core@4.14.1"
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[RunningHost]:
-    """A host with every plugin, one of them disabled, and with two third-party plugins."""
-    brought = [plugin_distribution("almanac", Almanac), plugin_distribution("failing", Failing)]
+    """A host with every plugin, one of them disabled, and with third-party plugins, one with a long name."""
+    plugins = {"almanac": Almanac, "failing": Failing, LONG: Numbered(0)}
+    brought = [plugin_distribution(name, plugin) for name, plugin in plugins.items()]
     settings = {"disabled": ["catalog-v2"]}
     with running_host(settings=settings, distributions=[*metadata.distributions(), *brought]) as running:
         with running.client() as client:

@@ -25,6 +25,7 @@ with_browser = pytest.mark.skipif(
     reason="the console is not tried in a browser: chromium and chromedriver are not installed",
 )
 
+LONG = "long" * 15
 NASTY = "<script>window.ran = true</script><img src=x onerror='window.ran = true'>"
 HEADINGS = {
     "": "Overview of this host",
@@ -40,6 +41,7 @@ HEADINGS = {
     "/settings/edit?key=grace_time": "grace_time",
     "/try?site=main&method=POST&path=/api/v3/products": "POST /api/v3/products",
     "/stores/catalog/products?column=sku&value=TEA-3": "products",
+    f"/stores/catalog/products?column=sku&value={LONG * 5}": "products",
     "/threads": "Threads",
     "/jobs": "Jobs",
     "/health": "Health",

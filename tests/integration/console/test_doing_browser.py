@@ -92,6 +92,15 @@ def test_another_tab_learns_of_a_change(console: Console, host: RunningHost) -> 
     console.wait_for_text("[data-news]", "added: messages")
 
 
+def test_news_take_one_line_on_a_short_page(console: Console, host: RunningHost) -> None:
+    """They aren't stretched where the navigation is longer than the page."""
+    console.show("/settings/edit?key=grace_time")
+    console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
+    host.host.view.control.reload()
+    console.wait_for_text("[data-news]", "serves")
+    assert console.find("[data-news]").size["height"] < 60
+
+
 def test_disabling_a_required_plugin_asks_first(console: Console, host: RunningHost) -> None:
     """The question names the dependents that will stop, and Cancel changes nothing."""
     generation = host.host.generation.number

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 pytestmark = with_browser
 
+LEAVE = """
+const form = document.querySelector("form[action$=leave]");
+fetch(form.action, { method: "post", body: new URLSearchParams(new FormData(form)) });
+"""
+
 
 def test_a_request_is_shown_live(console: Console, host: RunningHost) -> None:
     """Without a reload of the page, a row appears, and the plot of its plugin."""
@@ -131,3 +136,16 @@ def test_a_slow_or_failed_request_is_found_and_opened(console: Console, host: Ru
     assert "secret" not in shown
     assert "a line about it" in console.text(".log")
     assert complaints(console.browser) == []
+
+
+def test_a_page_tells_that_it_is_old(browser: Chrome) -> None:
+    """After the session ended in another tab, and while the host is away, the overview says so."""
+    with running_host() as host:
+        console = Console(browser, host)
+        browser.execute_script(LEAVE)
+        console.wait_for_text("[data-news]", "This session has ended.")
+        assert not console.find(".state").is_displayed()
+        console = Console(browser, host)
+        console.wait.until(lambda browser: browser.execute_script("return stream?.readyState") == 1)
+    console.wait_for_text("[data-news]", "The host does not respond.")
+    assert not console.find(".state").is_displayed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from selenium.webdriver.common.by import By
@@ -55,3 +57,17 @@ def test_a_row_links_to_related_rows(console: Console, host: RunningHost) -> Non
     console.find("section[aria-label='The row'] small a").click()
     console.wait_for_text("h1", "library_users")
     console.wait_for_text("main", "where account is “user@example.org”")
+
+
+def test_a_huge_value_is_shown_in_part(console: Console, host: RunningHost) -> None:
+    """A row's page shows the beginning of 20,000,000 characters, and says how many are left out."""
+    with closing(sqlite3.connect(host.host.settings.data_dir / "stores" / "catalog.sqlite3")) as rows, rows:
+        rows.execute("INSERT INTO products (sku, name, price, stock) VALUES ('HUGE', ?, 1, 1)", ("y" * 20_000_000,))
+    try:
+        console.show("/stores/catalog/products?column=sku&value=HUGE")
+        console.wait_for_text("section[aria-label='The row']", "… and 19,900,000 characters more")
+        assert len(console.browser.page_source) < 200_000
+        assert console.overflow() <= 0
+    finally:
+        with host.client() as client:
+            assert client.delete("/api/v3/products/HUGE").status_code == 204

@@ -23,6 +23,7 @@ Shown = Mapping[str, Any]
 PAGE_SIZE: Final = 50
 _LAST_PAGE: Final = 10_000_000
 _LONGEST_VALUE: Final = 200
+_LONGEST_OF_ROW: Final = 100_000  # a browser needs long to lay out more
 
 
 class Browsing:
@@ -41,10 +42,10 @@ class Browsing:
         if opened is None or table not in opened.declared.tables:
             raise falcon.HTTPNotFound(description=f"There is no table {table} in a store {store}.")
         page = min(max(page, 1), _LAST_PAGE)
-        search, column, value = (wanted[name][:_LONGEST_VALUE] for name in ("q", "column", "value"))
+        wanted = {name: text[:_LONGEST_VALUE] for name, text in wanted.items()}
         shown: dict[str, Any] = {"title": table, "store": opened, "table": table, "page": page, "wanted": wanted}
-        read = partial(browse, opened, table, search=search, offset=(page - 1) * PAGE_SIZE, limit=PAGE_SIZE)
-        where = {column: value} if column else {}
+        read = partial(browse, opened, table, search=wanted["q"], offset=(page - 1) * PAGE_SIZE, limit=PAGE_SIZE)
+        where = {wanted["column"]: wanted["value"]} if wanted["column"] else {}
         try:
             found = read(order=wanted["order"], descending=wanted["way"] == "down", where=where)
         except (StoreError, LookupError) as error:
@@ -61,25 +62,27 @@ class Browsing:
         }
 
 
-def _row(store: OpenStore[Any], table: str, found: Rows) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Return a row's columns with full values, and links to the same values in other tables of the store."""
+def _row(store: OpenStore[Any], table: str, found: Rows) -> list[tuple[str, str, int, list[tuple[str, str]]]]:
+    """Return a row's columns, each with its value, how much of it is left out, and links to it in other tables."""
     others: dict[str, tuple[str, ...]] = {}
     for other in store.declared.tables:
         problem, looked = run_bounded(partial(browse, store, other, limit=1))
         if other != table and not problem and looked is not None:
             others[other] = looked.columns
-    return [
-        (column, "NULL" if value is None else _text(value), _ways(store.name, column, value, others))
-        for column, value in zip(found.columns, found.rows[0], strict=True)
-    ]
+    row = []
+    for column, value in zip(found.columns, found.rows[0], strict=True):
+        text = "NULL" if value is None else _text(value)
+        ways = [] if value is None or len(text) > _LONGEST_VALUE else _ways(store.name, column, text, others)
+        row.append((column, text[:_LONGEST_OF_ROW], max(0, len(text) - _LONGEST_OF_ROW), ways))
+    return row
 
 
-def _ways(store: str, column: str, value: object, others: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
-    query = urlencode({"column": column, "value": _text(value)})
+def _ways(store: str, column: str, text: str, others: Mapping[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    query = urlencode({"column": column, "value": text})
     return [
         (other, f"{PREFIX}/stores/{quote(store, safe='')}/{quote(other, safe='')}?{query}")
         for other, columns in others.items()
-        if column in columns and value is not None
+        if column in columns
     ]
 
 

@@ -110,10 +110,13 @@ def install(
 def _ask_to_build(sources: Sequence[str], *, yes: bool) -> None:
     """Ask before building sources: their own code must run before their requirements are known."""
     for source in sources:
-        file = Path(place_of(source))
+        place = place_of(source)
+        file = Path(place.partition("[")[0])  # without extras
+        if ":" not in place and not file.exists():
+            raise CommandError(f"There is no file or folder {file}.")
         digest = hash_of(file) if file.is_file() else "without a hash"
         click.echo(
-            f"{without_credentials(place_of(source))} is not a wheel: reading its metadata runs its code.\n  {digest}",
+            f"{without_credentials(place)} is not a wheel: reading its metadata runs its code.\n  {digest}",
             err=True,
         )
     if sources and not yes:

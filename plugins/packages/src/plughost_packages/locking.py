@@ -126,8 +126,10 @@ def read_lock(file: Path) -> list[Locked]:
     """
     try:
         text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CommandError(f"There is no lock file {file}; `plughost lock` writes one.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"The lock file {file} can't be read: {error}") from None
+        raise CommandError(f"The lock file {file} can't be read: {getattr(error, 'strerror', error)}") from None
     if _CHECKSUM.strip() in text:
         head, _, rest = text.partition("\n")
         if head != f"{_CHECKSUM}{hashlib.sha256(rest.encode()).hexdigest()}":

@@ -2,7 +2,22 @@
 "use strict";
 
 const status = document.querySelector("[data-news]");
-let stream = null;
+const AWAY = "The host does not respond. This page shows what was last known.";
+const OVER = "This session has ended. Run plughost dev-console, and open the new link.";
+let stream = null, stale = "";
+
+// What the page shows is old while the host is away, or when the session has ended.
+function tellStale(text) {
+  if (text === stale) return;
+  stale = status.textContent = text;
+  document.querySelector(".state").hidden = text !== "";
+}
+
+async function findWhy() {
+  try {
+    if ((await fetch(`${prefix}/vitals`)).status === 403) tellStale(OVER);
+  } catch { tellStale(AWAY); }
+}
 
 async function drawAgain() {
   const focused = document.activeElement?.id;
@@ -22,6 +37,12 @@ async function drawAgain() {
 function listen() {
   if (stream || document.hidden) return;
   stream = new EventSource(`${prefix}/events`);
+  stream.addEventListener("error", findWhy);
+  stream.addEventListener("open", () => {
+    if (!stale) return;
+    tellStale("");
+    drawAgain().catch(findWhy);
+  });
   stream.addEventListener("state", async ({ data }) => {
     const news = JSON.parse(data);
     if (String(news.generation) === document.body.dataset.generation && news.old) return;
