@@ -16,6 +16,7 @@ from tests.host.packages import write_package
 
 from plughost._plugins.distributions import unload
 from plughost._plugins.environment import Environment
+from plughost.testing import running_host
 
 if TYPE_CHECKING:
     from plughost._plugins.distributions import Snapshot
@@ -37,6 +38,20 @@ def editable(tmp_path: Path) -> tuple[Path, Path]:
     direct = {"url": project.as_uri(), "dir_info": {"editable": True}}
     (site / "edited-1.0.dist-info" / "direct_url.json").write_text(json.dumps(direct))
     return site, project
+
+
+def test_the_advice_for_a_faulty_editable_install_is_to_correct_it(
+    editable: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who develops a plugin has no other author to report its fault to."""
+    site, project = editable
+    (site / "edited-1.0.dist-info" / "entry_points.txt").write_text("[plughost.plugins]\nedited = module\n")
+    (project / "src" / "module.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(project / "src")
+    with running_host(distributions=list(metadata.distributions(path=[str(site)]))) as host:
+        (edited,) = host.host.view.plugins
+    assert edited.reason is not None
+    assert edited.reason.endswith(f"; mend {project}, which is your own.")
 
 
 def test_an_edited_source_file_changes_an_editable_install(editable: tuple[Path, Path]) -> None:

@@ -46,6 +46,7 @@ class InstalledPlugin:
         closure: Normalised names of its distribution and its requirements, direct and indirect.
         problem: Why its metadata makes it unusable, or None.
         unmet: The first requirement, its own or a library's, that is not met. None if all are.
+        project: The folder that it is developed in, if it is an editable install.
     """
 
     name: str
@@ -56,6 +57,7 @@ class InstalledPlugin:
     closure: frozenset[str] = frozenset()
     problem: str | None = None
     unmet: str | None = None
+    project: str | None = None
 
     @property
     def label(self) -> str:
@@ -241,6 +243,7 @@ class Environment:
             closure=frozenset(closure),
             problem=problem,
             unmet=next(self._unmet(key, closure), None),
+            project=editable_root(distribution),
         )
 
     def _unmet(self, key: str, closure: Iterable[str]) -> Iterator[str]:

@@ -37,15 +37,17 @@ class Failure:
 
 
 def with_advice(failure: Failure, installed: InstalledPlugin, *, serves: bool = False) -> Failure:
-    """Return a failure with advice. The reader of one in a single file is its author, and uses --dev.
+    """Return a failure with advice. The reader of one in a single file, or an editable install, is its author.
 
     Hooks of a plugin that serves are called in the running host alone, so no command can show their traceback.
     """
     if failure.advice:
         return failure
-    remedy, dev = "report it to the plugin's author, or disable the plugin.", ""
-    if file := vars(installed.entry_point).get("file"):  # of a plugin of a single file
-        remedy, dev = f"mend {file}, which is your own.", "--dev "
+    remedy = "report it to the plugin's author, or disable the plugin."
+    file = vars(installed.entry_point).get("file")  # of a plugin of a single file, which only --dev reads
+    if own := file or installed.project:
+        remedy = f"mend {own}, which is your own."
+    dev = "--dev " if file else ""
     if not failure.trace:
         return replace(failure, advice=f"{remedy[0].upper()}{remedy[1:]}")
     command = "" if serves else f", or shown by `plughost plugins {dev}--why {installed.name}`"
