@@ -25,7 +25,7 @@ def test_a_plugin_is_disabled_and_enabled(console: Console, host: RunningHost) -
 
 
 def test_a_plugins_data_is_purged(console: Console, host: RunningHost) -> None:
-    """A disabled plugin's page offers it; Cancel keeps the rows, and Yes drops them."""
+    """A disabled plugin's page offers it; Cancel, which has the focus, keeps the rows, and Continue drops them."""
     kept = httpx.post(f"{host.url()}/messages", json={"content": "kept so far"})
     assert kept.status_code == 201
     console.show("/plugins")
@@ -34,6 +34,7 @@ def test_a_plugins_data_is_purged(console: Console, host: RunningHost) -> None:
     button = "form[action$='/purge'] button"
     console.find(button).click()
     console.wait_for_text("dialog[open]", "All rows in its stores are deleted")
+    assert console.browser.switch_to.active_element.text == "Cancel"
     console.find("dialog[open] button.quiet").click()
     console.find(button).click()
     console.find("dialog[open] button[value=yes]").click()

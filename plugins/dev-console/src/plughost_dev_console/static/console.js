@@ -81,7 +81,7 @@ function setUpForms() {
 
 function confirmed(question) {
   const dialog = make("dialog", { "aria-labelledby": "question" }, make("p", { id: "question" }, question),
-    make("form", { method: "dialog", class: "tools" }, make("button", { value: "yes" }, "Continue"), make("button", { value: "", class: "quiet" }, "Cancel")));
+    make("form", { method: "dialog", class: "tools" }, make("button", { value: "yes" }, "Continue"), make("button", { value: "", class: "quiet", autofocus: "" }, "Cancel")));
   document.body.append(dialog);
   dialog.showModal();
   return new Promise((resolve) => dialog.addEventListener("close", () => { dialog.remove(); resolve(dialog.returnValue === "yes"); }));
