@@ -53,6 +53,13 @@ class Orders:
         if order == "unwritable":
             resp.media = object()
             return
+        if order == "misspelt":
+            resp.status = "created"
+            return
+        if order == "forged":
+            resp.set_header("X-Order", "a\r\nb")
+        if order == "ended":
+            sys.exit("ended")
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from tests.lanes import LANES, Lane
 
 from plughost import Operation, Route, RouteGroup, hookimpl
-from plughost.http import Boolean, File, Integer, Number, Text, Upload, read_form
+from plughost.http import Boolean, Choice, File, Integer, Number, Text, Upload, read_form
 from plughost.testing import plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -37,6 +40,29 @@ class Entry(BaseModel):
     notes: list[Upload] = []
 
 
+class Colour(Enum):
+    """A choice, as an enumeration."""
+
+    RED = "red"
+    BLUE = "blue"
+
+
+class Choices(BaseModel):
+    """A form whose inputs may be left empty."""
+
+    day: date | None = None
+    moment: datetime | None = None
+    key: UUID | None = None
+    size: Annotated[str, Choice("S", "M")] | None = None
+    board: Literal["none", "half"] | None = None
+    colour: Colour | None = None
+    only: Literal["one"] | None = None
+    days: list[date] = []
+    note: str | None = None
+    secret: SecretStr | None = None
+    any: Literal["", "a"] | None = None
+
+
 class Entries:
     """Answers with what it read."""
 
@@ -49,6 +75,10 @@ class Entries:
         }
 
     on_post_large = on_post
+
+    def on_post_choices(self, req: falcon.Request, resp: falcon.Response) -> None:
+        """Read a form of choices."""
+        resp.media = read_form(req, Choices).model_dump(mode="json")
 
     def on_put(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Read an image to its end."""
@@ -73,6 +103,7 @@ class Entries:
                 routes=(
                     Route("", self, {"POST": post, "PUT": put, "PATCH": patch}),
                     Route("/large", self, {"POST": replace(post, body_limit=LARGE)}, suffix="large"),
+                    Route("/choices", self, {"POST": replace(post, request=Choices)}, suffix="choices"),
                 ),
                 body_limit=20_000,
             )
@@ -160,6 +191,19 @@ def test_an_empty_input_is_absent(client: httpx.Client) -> None:
     files = {"picture": ("", b"", "application/octet-stream")}
     answer = client.post("/entries", data={"name": "a", "amount": "", "price": ""}, files=files)
     assert answer.json() == {"name": "a", "amount": 1, "price": None, "gift": False, "tags": [], "files": []}
+
+
+def test_an_empty_input_of_no_text_is_absent(client: httpx.Client) -> None:
+    """A date, moment, UUID or choice that a user left empty counts as not sent; an empty text, secret or choice counts."""
+    data = dict.fromkeys(("day", "moment", "key", "size", "board", "colour", "only", "days", "note", "secret", "any"), "")
+    assert client.post("/entries/choices", data=data).json() == {
+        **dict.fromkeys(("day", "moment", "key", "size", "board", "colour", "only")),
+        "days": [],
+        "note": "",
+        "secret": "",
+        "any": "",
+    }
+    assert violations(client.post("/entries/choices", data={"day": " ", "size": "L"})).keys() == {"day", "size"}
 
 
 def multipart(head: bytes, body: bytes = b"x", end: bytes = b"\r\n--b--\r\n") -> bytes:

@@ -106,7 +106,7 @@ def test_a_request_that_was_partly_executed_is_not_executed_again(client: Client
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
 
 
-@pytest.mark.parametrize("order", ["broken", "unwritable"])
+@pytest.mark.parametrize("order", ["broken", "unwritable", "misspelt", "forged", "ended"])
 def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> None:
     """It is not repeated, and its outcome is reported as unknown, not as in progress."""
     failed, again = client.order(order), client.order(order)

@@ -215,3 +215,11 @@ def test_a_stream_that_ends_before_its_content_length_is_cut(client: httpx.Clien
     with pytest.raises(httpx.TransportError):
         client.get("/stream", headers={"Accept-Encoding": encoding})
     assert closed_once(client, sends.stream)
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_content_length_that_is_no_number_is_500(client: httpx.Client, sends: Sends, method: str) -> None:
+    """A mistake in a resource is reported as one: it neither breaks the connection nor sends an empty 200."""
+    sends.stream, sends.length = OnlyReads(b"x" * 2000), -1
+    assert client.request(method, "/stream").status_code == 500
+    assert closed_once(client, sends.stream)

@@ -142,6 +142,18 @@ def test_errors_are_compressed_as_well_and_short_bodies_are_not() -> None:
         assert b"nothing at" in gzip.decompress(body)
 
 
+def test_a_short_file_is_sent_as_it_is() -> None:
+    """The size decides for a stream with a `Content-Length`, too: gzip would make a short one longer."""
+
+    def respond(req: Request, resp: falcon.Response) -> None:
+        resp.content_type = "text/plain"
+        resp.set_stream(io.BytesIO(b"x" * req.get_param_as_int("size", required=True)), int(req.params["size"]))
+
+    with client_of(respond) as client:
+        assert "Content-Encoding" not in get(client, "gzip", "/notes?size=1023")[0].headers
+        assert get(client, "gzip", "/notes?size=1024")[0].headers["Content-Encoding"] == "gzip"
+
+
 def test_head_is_get_without_the_body() -> None:
     """HEAD has the encoding and the length of GET."""
     with client_of() as client:

@@ -16,6 +16,7 @@ from plughost._apps.edge import SAFE_METHODS, Edge, HostRefused, StreamStart, re
 from plughost._apps.idempotency import Idempotency
 from plughost._apps.mounting import BEARER, SecurityCheck, common_fields, mount, require_role
 from plughost._settings.models import AdminSite
+from plughost.http._environ import ON_FAILURE
 from plughost.http._errors import PROBLEM_DETAILS, Problem
 from plughost.http._json.codec import JSONHandler
 from plughost.http._request import Request
@@ -287,6 +288,8 @@ class _ErrorHandlers:
             path=req.path,
             exc_info=error,
         )
+        if (on_failure := req.env.pop(ON_FAILURE, None)) is not None:
+            on_failure()
         description = f"The server failed on this request; its log tells more under the id {req.request_id}."
         failure = falcon.HTTPInternalServerError(title="Internal Server Error", description=description)
         self.on_http_error(req, resp, failure, _)

@@ -66,6 +66,8 @@ class Compression:
             resp.data = _compress(data, encoding)
         elif resp.stream is not None:
             length = resp.get_header("Content-Length")
+            if length and int(length) < self._minimum_size:
+                return
             parts = bounded_parts(resp.stream, int(length)) if length else resp.stream
             resp.stream = WrappedStream(resp.stream, _compressed_parts(parts, encoding))
             resp.delete_header("Content-Length")

@@ -11,11 +11,13 @@ import hashlib
 import json
 import re
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import falcon
 
 from plughost._api.idempotency import table_of
+from plughost.http._environ import ON_FAILURE
 from plughost.http._request import principal_of
 from plughost.stores import Duplicate, OpenStore, OutcomeUnknown, StoreError
 from plughost.stores._pool import current_operation
@@ -69,6 +71,7 @@ class Idempotency:
         if earlier is None:
             req.context.idempotency_key_id, req.context.key_begun = key_id, now
             req.context.writes_before = current_operation.writes
+            req.env[ON_FAILURE] = partial(self._mark_unknown, key_id)
             return
         earlier_fingerprint, begun, *response = earlier
         if earlier_fingerprint != fingerprint:
@@ -102,9 +105,9 @@ class Idempotency:
             resp.set_headers(json.loads(headers))
             resp.set_header("Idempotency-Replayed", "true")
             resp.data = bytes(body)
-        key_id = getattr(req.context, "idempotency_key_id", None)
-        if key_id is None:
+        if ON_FAILURE not in req.env:
             return
+        key_id = req.context.idempotency_key_id
         with suppress(StoreError):
             is_refusal = (resp.status_code == 429 or resp.status_code >= 500) and resp.get_header("Retry-After")
             if is_refusal and current_operation.writes == req.context.writes_before:
@@ -113,15 +116,12 @@ class Idempotency:
                 headers = json.dumps(
                     {name: value for name, value in resp.headers.items() if name not in _UNSAVED_HEADERS}
                 )
-                try:
-                    body = resp.render_body() or b""
-                except Exception:
-                    self._mark_unknown(key_id)
-                    raise
+                body = resp.render_body() or b""
                 sql = "UPDATE {table} SET status = ?, headers = ?, body = ? WHERE id = ?"
                 self._change(sql, resp.status_code, headers, body, key_id)
             else:
                 self._mark_unknown(key_id)
+        del req.env[ON_FAILURE]
 
     def _client_of(self, req: Request) -> str:
         """Return the user, even of an operation without `security`: a retry may have a new token."""
@@ -141,7 +141,8 @@ class Idempotency:
             self._unfreed[key_id] = begun
 
     def _mark_unknown(self, key_id: str) -> None:
-        self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)
+        with suppress(StoreError):
+            self._change("UPDATE {table} SET begun = begun - ? WHERE id = ?", _IN_PROGRESS_SECONDS, key_id)
 
     def _change(self, sql: str, *values: object) -> None:
         self._store.run(lambda session: session.change(sql.format(table=self._table), *values))

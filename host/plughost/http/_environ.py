@@ -30,3 +30,6 @@ CUT_OFF: Final = "plughost.cut_off"
 
 FORWARDED: Final = "plughost.forwarded"
 """A proxy has announced itself, trusted or not."""
+
+ON_FAILURE: Final = "plughost.on_failure"
+"""What to call if it fails before its response is complete."""

@@ -109,8 +109,9 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
     """Return the model made from a form, URL-encoded or `multipart/form-data`.
 
     Texts are converted to their field's type: an integer, a number, a boolean (`true`, `on`, `false`), or an item of a
-    list. An empty input is absent, unless its field is a string. Files are kept only if the model has a field for them,
-    of the type `Upload` with the rule `File`; beyond 512 KiB they go to an unnamed temporary file.
+    list. An empty input is absent, unless its field is a text; dates, UUIDs and choices are none. Files are kept only
+    if the model has a field for them, of the type `Upload` with the rule `File`; beyond 512 KiB they go to an unnamed
+    temporary file.
 
     Raises:
         Invalid: The form breaks the model's rules.
@@ -177,7 +178,7 @@ def _too_large() -> falcon.HTTPContentTooLarge:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a model. Its kind is a type of JSON Schema, or `file`."""
+    """A field of a model. Its kind is a type of JSON Schema, `file`, or `value` for a string that can't be empty."""
 
     kind: str
     is_array: bool
@@ -207,6 +208,9 @@ def _field(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> _Field:
         item = _field(schema.get("items", {}), definitions)
         return _Field(item.kind, True, item.max_size)
     kind = "file" if schema.get("format") == "binary" else schema.get("type", "string")
+    choices = schema.get("enum", [schema.get("const", "")])
+    if kind == "string" and (schema.get("format", "password") != "password" or "" not in choices):
+        kind = "value"
     return _Field(kind, False, schema.get(_MAX_SIZE_KEYWORD))
 
 

@@ -30,6 +30,7 @@ Pairs = tuple[tuple[str, str], ...]
 _RESERVED: Final = frozenset({"page", "size", "sort", "cursor"})
 _STORABLE: Final = frozenset({bool, int, float, str, Decimal, datetime})
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean"})
+_PYTHON_TYPES: Final[Mapping[str, tuple[type, ...]]] = {"string": (str,), "integer": (int,), "number": (int, Decimal)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,16 @@ class Paging:
         validated = self._fields[name].validate_python(value)
         return validated if type(validated) in _STORABLE else to_jsonable_python(validated)
 
+    def _position(self, name: str, value: Any) -> Any:
+        """Return the same for a cursor. Of a plain value only the type counts: its item may be older than the rules."""
+        try:
+            return self._storable(name, value)
+        except ValidationError:
+            schema = _first_schema(self._fields[name])
+            if "format" in schema or type(value) not in _PYTHON_TYPES.get(schema.get("type"), ()):
+                raise
+            return value
+
     def _after(self, cursor: str | None, sort: str, order: Mapping[str, bool]) -> tuple[Any, ...] | None:
         """Return the values of the item before the page, from the cursor. They are untrusted."""
         if cursor is None:
@@ -182,7 +193,7 @@ class Paging:
             cursor_sort, *values = decode(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
             if cursor_sort == sort:
                 pairs = zip(order, values, strict=True)
-                return tuple(self._storable(name, value) for name, value in pairs)
+                return tuple(self._position(name, value) for name, value in pairs)
         except (ValueError, TypeError, MalformedJSON):
             pass
         raise Invalid([Violation("cursor", "must be the one of a link to a page in this order")])
@@ -282,11 +293,16 @@ class Page:
 
 def _plain_schema(name: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """Return a field's type without its bounds: a value that no item can have is no error, it matches none."""
-    schema = adapter.json_schema()
-    kinds = [each.get("type") for each in schema.get("anyOf", (schema,)) if each.get("type") != "null"]
-    if not kinds or kinds[0] not in _TYPES:
+    kind = _first_schema(adapter).get("type")
+    if kind not in _TYPES:
         raise ValueError(f"a filter by {name!r} can't be a parameter: its type is none of {', '.join(sorted(_TYPES))}")
-    return {"type": kinds[0]}
+    return {"type": kind}
+
+
+def _first_schema(adapter: TypeAdapter[Any]) -> Mapping[Any, Any]:
+    """Return a field's JSON Schema, the first of several, without null."""
+    schema = adapter.json_schema()
+    return next((each for each in schema.get("anyOf", (schema,)) if each.get("type") != "null"), {})
 
 
 def text_of(value: object) -> str:

@@ -132,6 +132,8 @@ def check_name(name: str) -> None:
 
 def is_valid_header(name: str, value: str) -> bool:
     """Return whether a header field can be sent (RFC 9110, 5)."""
+    if name == "content-length":
+        return value.isascii() and value.isdecimal()
     return _is_name(name) and ((value.isascii() and value.isprintable()) or _value(value) is not None)
 
 
