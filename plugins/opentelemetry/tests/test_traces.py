@@ -216,6 +216,16 @@ def test_a_host_that_samples_nothing_starts_no_trace(collector: Collector, tmp_p
     assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
 
 
+@pytest.mark.parametrize("sample", [0, 1e-12])
+def test_an_invalid_traceparent_is_as_good_as_none(collector: Collector, tmp_path: Path, sample: float) -> None:
+    """A client can't make the host record a request with what begins no trace."""
+    invalid = "", "x", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01-x"
+    with _host(tmp_path, collector.endpoint, sample=sample) as host, host.client() as client:
+        passed = [client.get("/books/one", headers={"traceparent": each}).json() for each in invalid]
+    assert collector.spans == []
+    assert {each.get("traceparent", "")[-3:] for each in passed} == {"-00" if sample else ""}
+
+
 def test_an_unsampled_job_sends_nothing(collector: Collector, tmp_path: Path) -> None:
     """This includes the spans of its store operations and libraries."""
     with _host(tmp_path, collector.endpoint, sample=0) as host:
