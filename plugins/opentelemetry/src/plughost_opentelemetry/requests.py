@@ -47,8 +47,8 @@ class Requests:
     """Falcon middleware that traces the requests of every site.
 
     A request with a sampled `traceparent` joins that trace; with an unsampled one, it passes it on and has no span.
-    Without a valid `traceparent`, a fraction is sampled here. The others start a trace marked as not sampled, or none if the
-    fraction is 0. Under the agent, which has made a span already, that span is completed.
+    Without a valid `traceparent`, a fraction is sampled here. The others start a trace marked as not sampled, or none
+    if the fraction is 0. Under the agent, which has made a span already, that span is completed.
     """
 
     def __init__(self, sample: float, *, under_agent: bool) -> None:
