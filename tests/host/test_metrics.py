@@ -58,6 +58,19 @@ def test_a_metric_that_cannot_be_shown_is_refused(make: Callable[[Metrics], obje
         make(Metrics())
 
 
+@pytest.mark.parametrize("value", ["many", None, 10**400])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    """The mistake appears where it is made, and doesn't hide the metrics of the whole host."""
+    metrics = Metrics()
+    uses = (metrics.counter("a", "").add, metrics.gauge("b", "").set, metrics.histogram("c", "").observe)
+    for use in uses:
+        with pytest.raises((TypeError, ValueError, OverflowError)):
+            use(value)
+    with pytest.raises(ValueError, match="only grows"):
+        uses[0](float("nan"))
+    assert all(number == 0 for view in metrics.views("a") for cell in view.series.values() for number in cell)
+
+
 def test_wrong_labels_are_refused() -> None:
     """The mistake appears in a test even without a plugin that shows metrics."""
     seen = Metrics().counter("seen", "", ["name"])

@@ -252,6 +252,17 @@ def test_growing_waits_are_counted_together(redis: PrivateRedis) -> None:
     assert other.look("a").remaining == 0
 
 
+def test_the_wait_that_redis_tells_is_rounded_up(redis: PrivateRedis) -> None:
+    """A client that comes back after these seconds finds a new window, not the rest of the old one."""
+    counter = limits_in(redis).counter("test/rounded", "3/hour")
+    counter.hit("a")
+    with pytest.importorskip("redis").Redis.from_url(redis.url, decode_responses=True) as operator:
+        (key,) = operator.keys("*test/rounded*")
+        operator.pexpire(key, 1_800_400)
+    assert counter.look("a").reset == 1801
+    assert counter.hit("a").reset == 1801
+
+
 def test_a_command_that_redis_refuses_is_an_outage(redis: PrivateRedis) -> None:
     """Whichever command fails, the settings say what happens: it is never an error of the request."""
     counter = limits_in(redis, on_storage_failure="refuse").counter("test/growing", "3/hour", longest=7200)

@@ -47,6 +47,11 @@ class MetricView:
     series: Mapping[tuple[str, ...], tuple[float, ...]]
 
 
+def _shown(text: str) -> str:
+    """Return a text as UTF-8 can have it: what can't be written would hide the metrics of the whole host."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class Metric:
     """The base of the three kinds; a plugin gets them from `PluginContext.metrics`."""
 
@@ -54,7 +59,7 @@ class Metric:
 
     def __init__(self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         self.name: str = name
-        self.about: str = about
+        self.about: str = _shown(about)
         self.labels: tuple[str, ...] = tuple(labels)
         self.bounds: tuple[float, ...] = tuple(bounds)
         self._lock = threading.Lock()
@@ -78,7 +83,7 @@ class Metric:
         if labels.keys() != set(self.labels):
             message = f"the metric {self.name} has the labels {self.labels}, and was given {tuple(labels)}"
             raise TypeError(message)
-        return tuple(str(labels[name]) for name in self.labels)
+        return tuple(_shown(str(labels[name])) for name in self.labels)
 
     def _cell(self, key: tuple[str, ...], size: int = 1) -> list[float]:
         """Return the numbers for some label values; call with the lock held."""
@@ -104,9 +109,10 @@ class Counter(Metric):
 
         Raises:
             TypeError: The labels differ from the declared ones.
-            ValueError: The amount is below 0.
+            ValueError: The amount is below 0, or no number.
         """
-        if amount < 0:
+        amount = float(amount)
+        if not amount >= 0:  # nor NaN, from which no counter recovers
             message = f"the counter {self.name} only grows, and was to grow by {amount}; use a gauge"
             raise ValueError(message)
         key = self._key(labels)
@@ -121,6 +127,7 @@ class Gauge(Metric):
 
     def set(self, value: float, /, **labels: object) -> None:
         """Set the value; arguments as for `Counter.add`."""
+        value = float(value)
         key = self._key(labels)
         with self._lock:
             self._cell(key)[0] = value
@@ -133,6 +140,7 @@ class Histogram(Metric):
 
     def observe(self, value: float, /, **labels: object) -> None:
         """Count a value, such as a duration in seconds; labels as for `Counter.add`."""
+        value = float(value)
         key = self._key(labels)
         with self._lock:
             cell = self._cell(key, len(self.bounds) + 2)

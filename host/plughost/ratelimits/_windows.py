@@ -64,7 +64,7 @@ class SharedWindows:
         def count(storage: RedisStorage) -> tuple[int, float]:
             used = storage.incr(key, seconds)
             if length is None:
-                return used, storage.get_expiry(key) - time.time()
+                return used, _seconds_left(storage, key)
             storage.storage.expire(storage.prefixed_key(key), length(used))
             return used, float(length(used))
 
@@ -72,7 +72,7 @@ class SharedWindows:
 
     def look(self, key: str) -> tuple[int, float]:
         """Return the same without counting. Raises as `hit`."""
-        return self._use(lambda storage: (storage.get(key), storage.get_expiry(key) - time.time()))
+        return self._use(lambda storage: (storage.get(key), _seconds_left(storage, key)))
 
     def is_available(self) -> bool:
         try:
@@ -120,6 +120,12 @@ class SharedWindows:
             self._logger.info("the storage of rate limits is back")
         elif error is not None and not was_down:
             self._logger.warning("the storage of rate limits is not available", reason=str(error))
+
+
+def _seconds_left(storage: RedisStorage, key: str) -> float:
+    """Return the seconds until a key's window ends. Not `get_expiry`: Redis rounds whole seconds, also downwards."""
+    left: int = storage.storage.pttl(storage.prefixed_key(key))
+    return left / 1000
 
 
 def _ping(storage: RedisStorage) -> int:

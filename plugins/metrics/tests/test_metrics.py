@@ -87,6 +87,18 @@ def test_requests_are_counted_by_route() -> None:
     assert counted[("shop", "other", "/items/{name}", "405")] == 1
 
 
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
+def test_any_text_of_a_plugin_is_shown(accept: str) -> None:
+    """A lone surrogate in a label or a description, as in a file's name, hides no other metric."""
+    plugin = Shop()
+    with _host(plugin) as host, host.client(headers={"Accept": accept}) as client:
+        assert plugin.context is not None
+        plugin.context.metrics.counter("files", "Of \udcff.", ["name"]).add(name='\udcff"\n')
+        answer = client.get("/q/metrics")
+    assert answer.status_code == 200
+    assert r"""shop_files_total{name="\\udcff\"\n",plugin="shop"} 1.0""" in answer.text
+
+
 def test_ten_thousand_random_paths_add_no_series() -> None:
     """The number of series stays the same, however many paths are requested."""
     with _host(Shop()) as host, host.client() as client:

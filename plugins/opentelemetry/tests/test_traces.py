@@ -151,8 +151,8 @@ class Library:
 
 
 @contextmanager
-def _host(folder: Path, endpoint: str, **settings: Any) -> Iterator[RunningHost]:
-    table = {"plugins": {"opentelemetry": {"endpoint": endpoint, **settings}}}
+def _host(folder: Path, endpoint: str, hook_timeout: float = 30, **settings: Any) -> Iterator[RunningHost]:
+    table = {"plugins": {"opentelemetry": {"endpoint": endpoint, **settings}}, "hook_timeout": hook_timeout}
     beside = [plugin_distribution("library", Library(folder))]
     with running_host(["opentelemetry"], beside=beside, settings=table, now=datetime(2026, 1, 1, tzinfo=UTC)) as host:
         yield host
@@ -216,6 +216,16 @@ def test_a_host_that_samples_nothing_starts_no_trace(collector: Collector, tmp_p
     assert sorted(each.name for each in collector.spans) == ["GET /books/{name}", "read books", "search the shelf"]
 
 
+@pytest.mark.parametrize("sample", [0, 1e-12])
+def test_an_invalid_traceparent_is_as_good_as_none(collector: Collector, tmp_path: Path, sample: float) -> None:
+    """A client can't make the host record a request with what begins no trace."""
+    invalid = "", "x", f"00-{TRACE}-{'0' * 16}-01", f"ff-{TRACE}-{PARENT}-01", f"00-{TRACE}-{PARENT}-01-x"
+    with _host(tmp_path, collector.endpoint, sample=sample) as host, host.client() as client:
+        passed = [client.get("/books/one", headers={"traceparent": each}).json() for each in invalid]
+    assert collector.spans == []
+    assert {each.get("traceparent", "")[-3:] for each in passed} == {"-00" if sample else ""}
+
+
 def test_an_unsampled_job_sends_nothing(collector: Collector, tmp_path: Path) -> None:
     """This includes the spans of its store operations and libraries."""
     with _host(tmp_path, collector.endpoint, sample=0) as host:
@@ -270,6 +280,32 @@ def test_requests_do_not_wait_for_an_unreachable_collector(collector: Collector,
     with _host(tmp_path, "http://127.0.0.1:9/v1/traces") as host, host.client() as client:
         assert [client.get("/books/one").status_code for _ in range(20)] == [200] * 20
     _until(lambda: not [each.name for each in threading.enumerate() if "Otel" in each.name])
+
+
+def test_a_stop_does_not_wait_for_a_collector_that_never_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A response that goes on for ever holds up the export, but no stop: the hook returns in time."""
+    monkeypatch.setattr("plughost_opentelemetry.plugin._EXPORT_SECONDS", 1)
+    ended = threading.Event()
+
+    class Endless(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not ended.wait(0.1):
+                self.wfile.write(b"x")
+
+    lines: list[Any] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        with _host(tmp_path, f"http://127.0.0.1:{server.server_port}/v1/traces", hook_timeout=10) as host:
+            host.host.lines.subscribe(lines.append)
+            with host.client() as client:
+                assert client.get("/books/one").status_code == 200
+        assert [line.fields for line in lines if line.fields["level"] == "error"] == []
+    finally:
+        ended.set()
+        server.shutdown()
+        server.server_close()
 
 
 def _until(condition: Callable[[], bool]) -> None:

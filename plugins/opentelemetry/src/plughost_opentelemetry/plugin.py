@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
-from plughost import Middleware, hookimpl
+from plughost import Middleware, TookTooLong, bounded, hookimpl
 from plughost_opentelemetry.process import delegate_to, is_under_agent, stop_delegating_to
 from plughost_opentelemetry.settings import Settings
 
@@ -53,7 +53,7 @@ class OpenTelemetryPlugin:
         provider = None
         if not is_under_agent():
             provider, process_provider = _providers(context.settings)
-            self._ending.callback(provider.shutdown)
+            self._ending.callback(_shut_down, provider)
             delegate_to(process_provider)
             self._ending.callback(stop_delegating_to, process_provider)
         tracer = trace.get_tracer("plughost", tracer_provider=provider)
@@ -67,6 +67,12 @@ class OpenTelemetryPlugin:
     def stopping(self) -> None:
         """Stop tracing, and export the pending spans."""
         self._ending.close()
+
+
+def _shut_down(provider: TracerProvider) -> None:
+    """Export the pending spans, as far as that is possible within the time of one export."""
+    with suppress(TookTooLong):
+        bounded(provider.shutdown, _EXPORT_SECONDS, "opentelemetry-shutdown")
 
 
 def _providers(settings: Settings) -> tuple[TracerProvider, TracerProvider]:

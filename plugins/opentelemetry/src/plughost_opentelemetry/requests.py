@@ -47,8 +47,8 @@ class Requests:
     """Falcon middleware that traces the requests of every site.
 
     A request with a sampled `traceparent` joins that trace; with an unsampled one, it passes it on and has no span.
-    Without `traceparent`, a fraction is sampled here. The others start a trace marked as not sampled, or none if the
-    fraction is 0. Under the agent, which has made a span already, that span is completed.
+    Without a valid `traceparent`, a fraction is sampled here. The others start a trace marked as not sampled, or none
+    if the fraction is 0. Under the agent, which has made a span already, that span is completed.
     """
 
     def __init__(self, sample: float, *, under_agent: bool) -> None:
@@ -87,13 +87,13 @@ class Requests:
                 environ[_TRACING] = _Tracing(current, stores)
                 req.trace_id = format_trace_id(current.get_span_context().trace_id)
             return
+        parent = contexts.Context()
         if "HTTP_TRACEPARENT" in environ:
             carrier = {"traceparent": environ["HTTP_TRACEPARENT"], "tracestate": environ.get("HTTP_TRACESTATE", "")}
-            parent = _PROPAGATOR.extract(carrier, contexts.Context())
-        elif is_sampled(self._sample):
-            parent = contexts.Context()
-        else:
-            contexts.attach(UNSAMPLED)  # it needs no detaching: the request has a context of its own
+            parent = _PROPAGATOR.extract(carrier, parent)
+        if not (parent or is_sampled(self._sample)):  # an invalid `traceparent` leaves it empty
+            if not self._ignores_new:
+                contexts.attach(UNSAMPLED)  # it needs no detaching: the request has a context of its own
             return
         span = tracer.start_span(
             req.method if req.method.isupper() else "HTTP",
