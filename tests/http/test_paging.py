@@ -195,9 +195,11 @@ def test_a_forged_cursor_is_refused(client: httpx.Client, cursor: str) -> None:
     assert (answer.status_code, answer.json()["violations"][0]["field"]) == (400, "cursor")
 
 
-def test_a_cursor_beyond_the_range_of_columns_finds_nothing(client: httpx.Client) -> None:
-    """A number of more than 64 bits is valid for the model, and matches nothing."""
-    assert client.get("/wares/cursor", params={"cursor": _cursor("", 10**30)}).json() == []
+@pytest.mark.parametrize("values", [("", 10**30), ("price", 10**400, 5), ("name", "x\0y", 5), ("name", "y" * 99, 5)])
+def test_a_cursor_beyond_all_items_finds_nothing(client: httpx.Client, values: tuple[object, ...]) -> None:
+    """Values that no column has, such as a number of more than 64 bits, belong to no item, and none follows them."""
+    found = client.get("/wares/cursor", params={"cursor": _cursor(*values), "sort": values[0] or ()})
+    assert (found.status_code, found.json()) == (200, [])
 
 
 @pytest.mark.parametrize("sort", ["name", "-name", "price,name"])
