@@ -9,7 +9,7 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -83,13 +83,19 @@ def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], N
                 _put_back(keys, before, copies)
 
         try:
-            changing.write_text("\n".join(keys), encoding="utf-8")
+            _note(changing, keys)
             yield put_back, lambda: _put_back_shared(keys, copies)
         except BaseException:
             put_back()
-            changing.write_text("", encoding="utf-8")
+            _note(changing, ())
             raise
-        changing.write_text("", encoding="utf-8")
+        _note(changing, ())
+
+
+def _note(changing: Path, keys: Collection[str]) -> None:
+    """Write which distributions are being changed. A full disk doesn't prevent that some are uninstalled."""
+    with suppress(OSError):
+        changing.write_text("\n".join(keys), encoding="utf-8")
 
 
 def _put_back(keys: set[str], before: set[Path], copies: Mapping[Path, Path]) -> None:
