@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,6 +42,18 @@ def test_a_script_of_another_distribution_is_not_overwritten(sandbox: Sandbox, p
         build_wheel(sandbox.wheels, f"plughost-{name}", "1.0", files, entry_points=points)
     sandbox.run("install", "one")
     assert "/bin/tool, a file of plughost-one" in sandbox.run("install", "two", code=1)
+
+
+@pytest.mark.parametrize("place", ["data/pyvenv.cfg", "scripts/activate", "entry point"])
+def test_a_file_of_the_environment_is_not_overwritten(sandbox: Sandbox, place: str) -> None:
+    """Such as its interpreter: nothing could run any more after it is uninstalled, or its installation undone."""
+    wheel = partial(build_wheel, sandbox.wheels, "plughost-other", "1.0")
+    if place == "entry point":
+        wheel({"other.py": ""}, entry_points="[console_scripts]\npython = other:main\n")
+    else:
+        wheel({f"plughost_other-1.0.data/{place}": "content"})
+    assert "a file of the environment" in sandbox.run("install", "other", code=1)
+    assert "packages" in sandbox.run("plugins")
 
 
 def test_a_file_that_several_distributions_have_stays_with_the_last(sandbox: Sandbox) -> None:

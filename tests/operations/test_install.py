@@ -192,6 +192,15 @@ def build_wheel(folder, *_):
     """
 
 
+def write_slow_project(project: Path, wait: str) -> None:
+    """Write the source of `plughost-slow`, whose second build executes a statement of `gate`."""
+    project.mkdir(exist_ok=True)
+    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    (project / "pyproject.toml").write_text(system)
+    (project / "backend.py").write_text(f"{BACKEND}{wait}")
+    build_wheel(project, "plughost-slow", "1.0", {"slow.py": ""})
+
+
 def test_an_installation_that_is_terminated_leaves_nothing(sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
     """SIGTERM and SIGHUP, as of a lost connection, undo what is installed already, as Ctrl+C does."""
     before_test = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup, the command would ignore it
@@ -199,14 +208,9 @@ def test_an_installation_that_is_terminated_leaves_nothing(sandbox: Sandbox, req
     sandbox.put(speaker_wheel(sandbox.folder, "greeter", "1.0", "old"))
     before = sandbox.files()
     wheel = speaker_wheel(sandbox.folder, "greeter", "2.0", "new")
-    project = sandbox.folder / "slow"
-    project.mkdir()
-    system = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    (project / "pyproject.toml").write_text(system)
     for number in (signal.SIGTERM, signal.SIGHUP):
         with TemporaryDirectory() as folder, gate(Path(folder)) as (wait, mark):
-            (project / "backend.py").write_text(f"{BACKEND}{wait}")
-            build_wheel(project, "plughost-slow", "1.0", {"slow.py": ""})
+            write_slow_project(sandbox.folder / "slow", wait)
             with sandbox.running("install", "--yes", wheel, "./slow") as process:
                 wait_until(mark.exists)
                 assert sandbox.versions()["plughost_greeter"] == "2.0"

@@ -192,6 +192,15 @@ def test_debris_of_a_killed_pip_is_ignored_and_removed(sandbox: Sandbox) -> None
     assert not list(sandbox.site.glob("~*"))
 
 
+def test_a_crash_of_pip_is_told_by_its_reason(sandbox: Sandbox) -> None:
+    """Nothing of its traceback is shown but the end."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    (sandbox.site / "plughost_greeter-1.0.dist-info" / "RECORD").write_text("x" * 200_000 + ",,\n")
+    output = sandbox.run("uninstall", "greeter", "--yes", code=1)
+    assert "field larger than field limit" in output
+    assert 'File "' not in output
+
+
 def test_a_plugin_with_its_own_debris_is_uninstalled(sandbox: Sandbox) -> None:
     """If a killed pip left a second copy of the metadata, both are removed."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))

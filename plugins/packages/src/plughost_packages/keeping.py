@@ -9,10 +9,12 @@ import signal
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from packaging.utils import canonicalize_name
 
 from plughost import CommandError, Environment
 from plughost_packages.ownership import installed_files
@@ -23,12 +25,32 @@ if TYPE_CHECKING:
 _DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
 
 
-def _remove_debris() -> None:
-    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone."""
+def remove_debris() -> None:
+    """Remove the leftovers of a killed command, so that a plan doesn't take them for installed.
+
+    Raises:
+        CommandError: Another operation is running.
+    """
+    with _lock_environment() as changing:
+        _remove_debris(changing)
+
+
+def _remove_debris(changing: Path) -> None:
+    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone.
+
+    `changing` names the distributions that it was changing. pip writes INSTALLER and RECORD last.
+    """
     if sys.prefix == sys.base_prefix:
         return
+    unfinished = set(changing.read_text(encoding="utf-8").split())
     for root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        for path in Path(root).glob(f"{_DEBRIS}*"):
+        halves = {
+            info
+            for info in Path(root).glob("*.dist-info")
+            if canonicalize_name(info.name.split("-")[0]) in unfinished
+            and not ((info / "INSTALLER").exists() and (info / "RECORD").exists())
+        }
+        for path in halves.union(Path(root).glob(f"{_DEBRIS}*")):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
@@ -46,12 +68,12 @@ def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], N
         CommandError: Another operation is running: only one runs in an environment at a time.
     """
     with (
-        _lock_environment(),
+        _lock_environment() as changing,
         tempfile.TemporaryDirectory(prefix="plughost-kept-") as folder,
         _environment_umask(),
         _handling(_end, signal.SIGTERM, signal.SIGHUP),
     ):
-        _remove_debris()
+        _remove_debris(changing)
         before, installed = _list_files(), Environment().installed
         files = [path for key in keys & installed.keys() for path in _installed_paths(installed[key]) if path.is_file()]
         copies = {path: Path(shutil.copy2(path, Path(folder, str(number)))) for number, path in enumerate(files)}
@@ -61,10 +83,19 @@ def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], N
                 _put_back(keys, before, copies)
 
         try:
+            _note(changing, keys)
             yield put_back, lambda: _put_back_shared(keys, copies)
         except BaseException:
             put_back()
+            _note(changing, ())
             raise
+        _note(changing, ())
+
+
+def _note(changing: Path, keys: Collection[str]) -> None:
+    """Write which distributions are being changed. A full disk doesn't prevent that some are uninstalled."""
+    with suppress(OSError):
+        changing.write_text("\n".join(keys), encoding="utf-8")
 
 
 def _put_back(keys: set[str], before: set[Path], copies: Mapping[Path, Path]) -> None:
@@ -114,9 +145,11 @@ def _end(number: int, _frame: object) -> NoReturn:
 
 
 @contextmanager
-def _lock_environment() -> Iterator[None]:
+def _lock_environment() -> Iterator[Path]:
+    """Lock the environment. Yield the lock's file, which names the distributions that are being changed."""
+    file = Path(sys.prefix, ".plughost.lock")
     try:
-        descriptor = os.open(Path(sys.prefix, ".plughost.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CommandError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
     try:
@@ -124,7 +157,8 @@ def _lock_environment() -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
-        yield
+        os.set_inheritable(descriptor, True)  # pip holds the lock, too: it goes on if this process is killed
+        yield file
     finally:
         os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""A file belongs to one distribution: no installation overwrites another's, and no removal takes it.
+"""A file belongs to one distribution, or to the environment: no other installation overwrites it, no removal takes it.
 
 pip overwrites such a file without a word, and removes it with either of the two.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 import sysconfig
 from collections import defaultdict
 from pathlib import Path
@@ -32,14 +33,14 @@ def installed_files(distribution: InstalledDistribution) -> Iterator[tuple[Path,
 def refuse_overwriting(
     wheels: Mapping[str, InstalledDistribution], installed: Mapping[str, InstalledDistribution]
 ) -> set[str]:
-    """Refuse wheels with a file that another distribution has, too, unless its content is the same.
+    """Refuse wheels with a file of the environment, or of another distribution unless its content is the same.
 
     Returns:
         The installed distributions with a file that moves to another wheel. They must be uninstalled first: else pip
         removes it with the old version after it has installed that wheel.
 
     Raises:
-        CommandError: A wheel would overwrite a file; the message names both distributions.
+        CommandError: A wheel would overwrite a file; the message names it and whose it is.
     """
     owners = {
         path: (key, digest)
@@ -61,8 +62,21 @@ def refuse_overwriting(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
                     f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
                 )
+            if owner == key and path not in replaced and _is_of_environment(path):
+                raise CommandError(
+                    f"{wheel.name} {wheel.version} would overwrite {path}, a file of the environment. Ask its author."
+                )
             moved |= replaced.get(path, set()) - {key}
     return moved
+
+
+def _is_of_environment(path: Path) -> bool:
+    """Return whether a path is a file such as `bin/python` or `pyvenv.cfg`, not a script that a killed pip left."""
+    top, scripts = Path(sys.prefix).resolve(), Path(sysconfig.get_path("scripts")).resolve()
+    if path.parent not in {top, scripts} or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return path.is_symlink() or file.read(2) != b"#!"
 
 
 def _recorded(distribution: InstalledDistribution) -> list[tuple[str, str]]:

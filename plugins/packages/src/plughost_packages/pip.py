@@ -95,6 +95,7 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
     process = subprocess.Popen(  # noqa: S603 - pip, with what the operator gave  # nosec B603
         [*command[:2], str(careful_pip.__file__)],
         env={**os.environ, **_VARIABLES},
+        close_fds=False,  # it inherits the lock of the environment
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -123,7 +124,8 @@ def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
     foreign_url = next((line for line in errors if careful_pip.TOLD in line), None)
     if foreign_url is not None:
         return CommandError(foreign_url.removeprefix("ERROR: "))
-    output = "\n".join(errors or [line for line in lines if line][-_LAST_LINES:])
+    last = -1 if "ERROR: Exception:" in lines else -_LAST_LINES  # a traceback ends with the reason
+    output = "\n".join(errors or [line for line in lines if line][last:])
     message = f"pip {command} failed:\n{output or f'exit code {code}'}"
     missing = next(filter(None, map(_NOT_FOUND.match, errors)), None)
     # If an index is unreachable, pip reports every distribution as not found.
