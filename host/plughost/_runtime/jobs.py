@@ -127,7 +127,7 @@ class _Scheduled:
         return count
 
     def begin(self, wake: Callable[[], None]) -> JobRun:
-        """Begin a run, which calls `wake` when it waits. If several are due, it counts for the last; others are missed."""
+        """Begin a run, which calls `wake` when it waits. If several are due, it counts for the last one only."""
         due = self.due
         assert due is not None, "a due job has a time"
         if self._start_due is not None:
