@@ -388,3 +388,13 @@ def test_a_job_that_cannot_run_is_refused(given: dict[str, Any], message: str) -
     with running_host(["a"], distributions=[plugin_distribution("a", plugin)]) as host:
         assert message in reason(host, "a")
         assert "register_jobs: job '" in reason(host, "a")
+
+
+def test_a_job_that_waits_keeps_no_other_from_running() -> None:
+    """A plugin's job may wait for messages for as long as it serves; its other jobs run meanwhile."""
+    waits, runs = Holds(listens=True), Runs()
+    plugin = with_jobs(Job(name="a", run=waits, at_start=True), Job(name="b", run=runs, every=60))
+    with running_host(["a"], distributions=[plugin_distribution("a", plugin)], now=MORNING) as host:
+        host.advance(60)
+        wait_until(lambda: len(runs.due) == 1)
+        assert host.host.view.jobs[0].running_since is not None

@@ -53,13 +53,7 @@ class Orders:
         if order == "unwritable":
             resp.media = object()
             return
-        if order == "misspelt":
-            resp.status = "created"
-            return
-        if order == "forged":
-            resp.set_header("X-Order", "a\r\nb")
-        if order == "ended":
-            sys.exit("ended")
+        _spoil(resp, order)
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
 
@@ -79,6 +73,16 @@ class Orders:
         self._context = context
         post = Operation(summary="Order", idempotent=True)
         return [RouteGroup(prefix="/orders", routes=(Route("", self, {"POST": post}),), versions=self.versions)]
+
+
+def _spoil(resp: falcon.Response, order: Any) -> None:
+    """End in a way that the host finds out late."""
+    if order == "misspelt":
+        resp.status = "created"
+    if order == "forged":
+        resp.set_header("X-Order", "a\r\nb")
+    if order == "ended":
+        sys.exit("ended")
 
 
 def main(data: Path, count: Path) -> None:

@@ -59,15 +59,13 @@ class Compression:
         if encoding is None:
             return
         data = resp.render_body()
+        length = resp.get_header("Content-Length") if data is None else len(data)
+        if length is not None and int(length) < self._minimum_size:
+            return
         if data is not None:
-            if len(data) < self._minimum_size:
-                return
             resp.text = None
             resp.data = _compress(data, encoding)
         elif resp.stream is not None:
-            length = resp.get_header("Content-Length")
-            if length and int(length) < self._minimum_size:
-                return
             parts = bounded_parts(resp.stream, int(length)) if length else resp.stream
             resp.stream = WrappedStream(resp.stream, _compressed_parts(parts, encoding))
             resp.delete_header("Content-Length")

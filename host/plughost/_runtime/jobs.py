@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, Literal
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
 from plughost._plugins.failures import cause_of
-from plughost._servers.work import FunctionJob
+from plughost._servers.work import MAX_YIELDED, FunctionJob
 from plughost.stores._errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     import structlog
 
@@ -46,6 +46,23 @@ class Clock:
         return seconds
 
 
+class _Run(JobRun):
+    """A run that tells the scheduler when it waits: other jobs of the plugin may begin meanwhile."""
+
+    def __init__(self, due: datetime, wake: Callable[[], None]) -> None:
+        super().__init__(due)
+        self.is_waiting = False
+        self._wake = wake
+
+    def wait(self, seconds: float) -> bool:
+        self.is_waiting = True
+        self._wake()
+        try:
+            return super().wait(seconds)
+        finally:
+            self.is_waiting = False
+
+
 class _Scheduled:
     """A job with its schedule and results. They outlive a reload if the plugin declares the job again."""
 
@@ -53,7 +70,7 @@ class _Scheduled:
         self.record = record
         self.job = job
         self.is_stopping = False  # no further run begins
-        self.run: JobRun | None = None
+        self.run: _Run | None = None
         self.running_since: datetime | None = None
         self.started_at: datetime | None = None
         self.seconds = 0.0
@@ -109,8 +126,8 @@ class _Scheduled:
             count, due = count + 1, next_time(self.job, due)
         return count
 
-    def begin(self) -> JobRun:
-        """Begin a run. If several are due, it counts for the last one; the others are missed."""
+    def begin(self, wake: Callable[[], None]) -> JobRun:
+        """Begin a run, which calls `wake` when it waits. If several are due, it counts for the last one only."""
         due = self.due
         assert due is not None, "a due job has a time"
         if self._start_due is not None:
@@ -126,7 +143,7 @@ class _Scheduled:
                 due, self._next_cron_time = following, following
                 self.missed += 1
             self._next_cron_time = following
-        self.run, self.running_since = JobRun(due), self._clock.now()
+        self.run, self.running_since = _Run(due, wake), self._clock.now()
         return self.run
 
     def finish(self, outcome: Outcome, error: str, seconds: float, runs_here: bool) -> None:
@@ -255,7 +272,7 @@ class Jobs:
         with self._condition:
             while self._thread is this:
                 for each in self._due_jobs():
-                    run = each.begin()
+                    run = each.begin(self.wake)
                     perform = partial(self._run, each, run, each.record, each.job)
                     self._dispatcher.submit(FunctionJob(self._dispatcher.share_of(each.record.name), perform))
                 idle = [each for each in self._scheduled.values() if each.run is None and not each.is_stopping]
@@ -270,7 +287,9 @@ class Jobs:
             if seconds_left is None or seconds_left > 0 or each.run is not None or each.is_stopping:
                 continue
             plugin = each.record.name
-            if len(self._running({plugin})) < max(1, self._dispatcher.share_of(plugin).limit - 1):
+            runs = [other.run for other in self._of_plugins({plugin}) if other.run is not None]
+            waiting = min(MAX_YIELDED, sum(run.is_waiting for run in runs))
+            if len(runs) - waiting < max(1, self._dispatcher.share_of(plugin).limit - 1):
                 yield each
 
     def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:

@@ -13,7 +13,7 @@ from plughost._waiting import this_thread
 if TYPE_CHECKING:
     from plughost._servers.threads import ThreadGroup
 
-_MAX_YIELDED: Final = 16
+MAX_YIELDED: Final = 16
 """Jobs of one plugin that wait or compute outside the interpreter without counting against its share."""
 
 
@@ -33,7 +33,7 @@ class Share:
 
     def begin_yield(self) -> bool:
         """Count this thread's job as one that yielded; return whether few enough of the plugin do so."""
-        if self.yielded >= _MAX_YIELDED:
+        if self.yielded >= MAX_YIELDED:
             return False
         this_thread.has_yielded = True
         self.yielded += 1

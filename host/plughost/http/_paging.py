@@ -181,7 +181,7 @@ class Paging:
             return self._storable(name, value)
         except ValidationError:
             schema = _first_schema(self._fields[name])
-            if "format" in schema or type(value) not in _PYTHON_TYPES.get(schema.get("type"), ()):
+            if "format" in schema or type(value) not in _PYTHON_TYPES.get(str(schema.get("type")), ()):
                 raise
             return value
 
