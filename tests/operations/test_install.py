@@ -53,6 +53,20 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
         assert host.status()["pid"] == pid
 
 
+def test_variables_of_pip_lead_nowhere_else(sandbox: Sandbox, tmp_path: Path) -> None:
+    """Whatever place or requirements they name, the environment of the command is changed, and as it says."""
+    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
+    speaker_wheel(sandbox.wheels, "other", "1.0", "other")
+    (tmp_path / "more.txt").write_text("plughost-other")
+    places = dict.fromkeys(["PIP_PREFIX", "PIP_ROOT", "PIP_TARGET"], str(tmp_path / "elsewhere"))
+    more = {"PIP_REQUIREMENT": str(tmp_path / "more.txt"), "PIP_DRY_RUN": "1", "PIP_USER": "1"}
+    sandbox.run("install", "greeter", **places, **more)
+    assert {"plughost_greeter", "plughost_other"} & sandbox.versions().keys() == {"plughost_greeter"}
+    sandbox.run("uninstall", "greeter", "--yes", **places, **more)
+    assert "plughost_greeter" not in sandbox.versions()
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_constraint_chooses_the_version(sandbox: Sandbox) -> None:
     """It is passed on to pip."""
     for version in ("1.0", "2.0"):

@@ -37,6 +37,8 @@ _VARIABLES: Final = {
     "PIP_NO_INPUT": "1",
     "PIP_PROGRESS_BAR": "off",
     "PIP_QUIET": "0",  # else `pip config list` prints nothing
+    # The environment to change is this one, and what to install is in the arguments. pip ignores empty variables.
+    **dict.fromkeys(["PIP_DRY_RUN", "PIP_PREFIX", "PIP_REQUIREMENT", "PIP_ROOT", "PIP_TARGET", "PIP_USER"], ""),
 }
 
 
