@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
@@ -31,27 +32,58 @@ def _address(value: str) -> str:
     return value
 
 
+def _header_value(value: str) -> str:
+    if _HEADER_VALUE.fullmatch(value) is None:
+        raise ValueError(
+            'must be one line of ASCII characters: between """, a \\ at the end of a line joins it with the next'
+        )
+    return value
+
+
+def _header_name(value: str) -> str:
+    if _HEADER_NAME.fullmatch(value) is None:
+        raise ValueError(f'{value!r} is no name of a header, such as "X-Total-Count"')
+    return value
+
+
+def _check_text(text: str, types: Set[object]) -> None:
+    """Refuse a text that no setting of these types can have."""
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000")
+    if not text and Path in types:
+        raise ValueError('must not be empty: leave it out, or write "." for the folder of the settings')
+    # pydantic reads the beginning of a text alone: it takes "10,5 MB" for 10 bytes.
+    if ByteSize in types and _SIZE.fullmatch(text) is None:
+        raise ValueError('must be a size in bytes, or one with a unit, such as "10 MB"')
+
+
 Scheme = Literal["http", "https"]
 EngineName = Literal["waitress", "granian"]
 HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTTP listener; 0 lets the system choose")]
 HTTPSPort = Annotated[
     int, Field(ge=0, le=65535, description="TCP port of the HTTPS listener; 0 lets the system choose")
 ]
+_MIN_TIMEOUT: Final = 0.001  # PostgreSQL counts milliseconds, and takes 0 for no limit
 _MAX_SECONDS: Final = 1_000_000  # 11 days: clocks, locks and PostgreSQL (32-bit milliseconds) accept that
 Seconds = Annotated[float, Field(le=_MAX_SECONDS)]
 WholeSeconds = Annotated[int, Field(le=_MAX_SECONDS)]
 Address = Annotated[str, AfterValidator(_address)]
 HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])$")]
+HeaderName = Annotated[str, AfterValidator(_header_name)]
+HeaderValue = Annotated[str, AfterValidator(_header_value)]
 Encoding = Literal["zstd", "gzip"]
 
 MEMORY: Final = "memory"
 _REDIS: Final = ("redis://", "rediss://", "redis+unix://")
-_HOST_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+_HOST_NAME: Final = re.compile(r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+_SIZE: Final = re.compile(r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*")
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Table(BaseModel):
-    """A table of the settings. It refuses unknown keys and booleans for numbers, and validates defaults."""
+    """A table of the settings: it refuses unknown keys, false types and unfit texts, and validates defaults."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
@@ -59,10 +91,13 @@ class Table(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _reject_bool_as_number(cls, value: object, info: ValidationInfo) -> object:
+    def _check_type(cls, value: object, info: ValidationInfo) -> object:
         annotation = cls.model_fields[info.field_name or ""].annotation
-        if isinstance(value, bool) and {int, float, ByteSize} & {annotation, *get_args(annotation)}:
+        types = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and {int, float, ByteSize} & types:
             raise ValueError(f"must be a number, not {str(value).lower()}")
+        if isinstance(value, str):
+            _check_text(value, types)
         return value
 
 
@@ -78,7 +113,7 @@ class CORSSettings(Table):
 
     origins: tuple[str, ...] = Field((), description="Origins such as https://app.example.org, or * alone for all")
     credentials: bool = Field(False, description="Let pages of these origins send cookies and HTTP authentication")
-    expose: tuple[str, ...] = Field((), description="Response headers that pages may read beside the host's own")
+    expose: tuple[HeaderName, ...] = Field((), description="Response headers that pages may read beside the host's own")
     max_age: int = Field(600, ge=0, le=86400, description="Seconds that a browser may remember a preflight")
 
     @model_validator(mode="after")
@@ -104,13 +139,13 @@ class SecurityHeadersSettings(Table):
     enabled: bool = Field(False, description="Send them; X-Content-Type-Options is always sent")
     hsts: int = Field(0, ge=0, description="Seconds that browsers shall use HTTPS only, sent over HTTPS; 0 for none")
     frame_options: Literal["DENY", "SAMEORIGIN", ""] = Field("DENY", description="X-Frame-Options")
-    content_security_policy: str = Field(
+    content_security_policy: HeaderValue = Field(
         "default-src 'none'; frame-ancestors 'none'", description="Content-Security-Policy"
     )
-    referrer_policy: str = Field("no-referrer", description="Referrer-Policy")
-    permissions_policy: str = Field("", description="Permissions-Policy")
-    cross_origin_opener_policy: str = Field("same-origin", description="Cross-Origin-Opener-Policy")
-    cross_origin_resource_policy: str = Field("", description="Cross-Origin-Resource-Policy")
+    referrer_policy: HeaderValue = Field("no-referrer", description="Referrer-Policy")
+    permissions_policy: HeaderValue = Field("", description="Permissions-Policy")
+    cross_origin_opener_policy: HeaderValue = Field("same-origin", description="Cross-Origin-Opener-Policy")
+    cross_origin_resource_policy: HeaderValue = Field("", description="Cross-Origin-Resource-Policy")
 
 
 class RateLimitSettings(Table):
@@ -226,10 +261,12 @@ class StoreTuning(Table):
     """How long to wait for a store, how many connections it may have, and whether it is written."""
 
     patience: Seconds = Field(
-        5.0, gt=0, description="Seconds to wait for a connection, for locks, and for a lost database"
+        5.0, ge=_MIN_TIMEOUT, description="Seconds to wait for a connection, for locks, and for a lost database"
     )
     connect_timeout: WholeSeconds = Field(3, ge=2, description="Seconds to wait until PostgreSQL lets a connection in")
-    statement_timeout: Seconds = Field(30.0, gt=0, description="Seconds that PostgreSQL may work on one statement")
+    statement_timeout: Seconds = Field(
+        30.0, ge=_MIN_TIMEOUT, description="Seconds that PostgreSQL may work on one statement"
+    )
     pause: Seconds = Field(
         1.0, ge=0, description="Seconds between attempts to reach a database that is away for longer"
     )
