@@ -92,11 +92,11 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ('data_dir = "a\\u0000b"', "plughost.toml: data_dir: must not contain the character U+0000"),
         ("[log]\naudit = ''", "plughost.toml: log.audit: must not be empty: leave it out"),
         (
-            "[sites.main.security_headers]\ncontent_security_policy = \"\"\"default-src 'none';\nimg-src 'self'\"\"\"",
+            '[sites.main.security_headers]\ncontent_security_policy = """default-src \'none\';\nimg-src \'self\'"""',
             "sites.main.security_headers.content_security_policy: must be one line of ASCII characters",
         ),
         ("[sites.main.security_headers]\nreferrer_policy = 'ü'", "referrer_policy: must be one line of ASCII"),
-        ("[sites.main.cors]\nexpose = ['X-É']", "plughost.toml: sites.main.cors.expose.0: 'X-É' is no name of a header"),
+        ("[sites.main.cors]\nexpose = ['X-É']", "sites.main.cors.expose.0: 'X-É' is no name of a header"),
         ("[sites.main]\nhttp_port = 'eighty'", "plughost.toml: sites.main.http_port: must be a whole number"),
         ("data_dir = 3", "plughost.toml: data_dir: must be a path, in quotes"),
         (
@@ -165,6 +165,7 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
             "5",
             "environment: PLUGHOST_SITES__MAIN__HTTP_PRT: unknown key; did you mean http_port?",
         ),
+        ("PLUGHOST_SITES", '{"main": {"threads": 0}}', "environment: PLUGHOST_SITES: sites.main.threads: must be"),
         ("PLUGHOST_PLUGINS__SHOP__LIMIT", "0", "environment: PLUGHOST_PLUGINS__SHOP__LIMIT: "),
         ("PLUGHOST_PLUGINS__SHOP__NAMES", "a,b", "environment: PLUGHOST_PLUGINS__SHOP__NAMES: it is not valid JSON"),
         ("PLUGHOST_PLUGINS__SHOP__INNER__DEPTH", "deep", "environment: PLUGHOST_PLUGINS__SHOP__INNER__DEPTH: "),

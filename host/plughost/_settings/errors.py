@@ -61,7 +61,12 @@ def describe_problems(
         where += [part for part in path[-1:] if is_unknown or _key_part(part)]
         key = ".".join((*filter(None, [table]), *(part if _key_part(part) else repr(part) for part in where)))
         variable = variable_of(where)
-        source = f"environment: {variable}" if variable is not None else f"{file}: {key}"
+        if variable is None:
+            source = f"{file}: {key}"
+        elif variable.endswith("__".join(where).replace("-", "_").upper()):
+            source = f"environment: {variable}"
+        else:  # it sets a table or a list
+            source = f"environment: {variable}: {key}"
         if is_unknown:
             known = list(_model_at(model, where[:-1]).model_fields)
             elsewhere = " or ".join(_paths(model, where[-1], table))

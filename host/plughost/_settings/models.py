@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, Self, get_args
@@ -46,7 +46,7 @@ def _header_name(value: str) -> str:
     return value
 
 
-def _check_text(text: str, types: Set[object]) -> None:
+def _check_text(text: str, types: AbstractSet[object]) -> None:
     """Refuse a text that no setting of these types can have."""
     if "\0" in text:
         raise ValueError("must not contain the character U+0000")
