@@ -260,6 +260,15 @@ def test_a_full_disk_is_not_ready() -> None:
         assert client.get("/q/health/ready").status_code == 503
 
 
+def test_a_size_with_a_rest_is_refused() -> None:
+    """Free space of "1,5 GB" is not taken for one byte: the plugin fails, and is told what a size is."""
+    with (
+        _host(minimum_disk="1,5 GB") as host,
+        pytest.raises(KeyError, match="minimum_disk: must be a size in bytes, or one with a unit"),
+    ):
+        host.port()
+
+
 def test_a_failed_plugin_is_shown_and_affects_no_readiness() -> None:
     """The overall health names it, and readiness stays up."""
     with _host(ImportError("nothing there")) as host, host.client() as client:
