@@ -58,11 +58,11 @@ def test_variables_of_pip_lead_nowhere_else(sandbox: Sandbox, tmp_path: Path) ->
     speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
     speaker_wheel(sandbox.wheels, "other", "1.0", "other")
     (tmp_path / "more.txt").write_text("plughost-other")
-    places = dict.fromkeys(["PIP_PREFIX", "PIP_ROOT", "PIP_TARGET"], str(tmp_path / "elsewhere"))
-    more = {"PIP_REQUIREMENT": str(tmp_path / "more.txt"), "PIP_DRY_RUN": "1", "PIP_USER": "1"}
-    sandbox.run("install", "greeter", **places, **more)
+    sandbox.environment |= dict.fromkeys(["PIP_PREFIX", "PIP_ROOT", "PIP_TARGET"], str(tmp_path / "elsewhere"))
+    sandbox.environment |= {"PIP_REQUIREMENT": str(tmp_path / "more.txt"), "PIP_DRY_RUN": "1", "PIP_USER": "1"}
+    sandbox.run("install", "greeter")
     assert {"plughost_greeter", "plughost_other"} & sandbox.versions().keys() == {"plughost_greeter"}
-    sandbox.run("uninstall", "greeter", "--yes", **places, **more)
+    sandbox.run("uninstall", "greeter", "--yes")
     assert "plughost_greeter" not in sandbox.versions()
     assert not (tmp_path / "elsewhere").exists()
 
