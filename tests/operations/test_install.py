@@ -55,14 +55,15 @@ def test_an_upgrade_takes_effect_without_a_restart(sandbox: Sandbox) -> None:
 
 def test_variables_of_pip_lead_nowhere_else(sandbox: Sandbox, tmp_path: Path) -> None:
     """Whatever place or requirements they name, the environment of the command is changed, and as it says."""
-    speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello")
-    speaker_wheel(sandbox.wheels, "other", "1.0", "other")
+    for name in ("greeter", "other", "third"):
+        speaker_wheel(sandbox.wheels, name, "1.0", name)
     (tmp_path / "more.txt").write_text("plughost-other")
-    sandbox.environment |= dict.fromkeys(["PIP_PREFIX", "PIP_ROOT", "PIP_TARGET"], str(tmp_path / "elsewhere"))
-    sandbox.environment |= {"PIP_REQUIREMENT": str(tmp_path / "more.txt"), "PIP_DRY_RUN": "1", "PIP_USER": "1"}
-    sandbox.run("install", "greeter")
-    assert {"plughost_greeter", "plughost_other"} & sandbox.versions().keys() == {"plughost_greeter"}
-    sandbox.run("uninstall", "greeter", "--yes")
+    place, more = str(tmp_path / "elsewhere"), str(tmp_path / "more.txt")
+    sandbox.run("install", "greeter", PIP_PREFIX=place, PIP_ROOT=place, PIP_TARGET=place, PIP_USER="1")
+    sandbox.run("install", "third", PIP_REQUIREMENT=more, PIP_DRY_RUN="1")
+    assert {"plughost_greeter", "plughost_third"} <= sandbox.versions().keys()
+    assert "plughost_other" not in sandbox.versions()
+    sandbox.run("uninstall", "greeter", "--yes", PIP_REQUIREMENT=more, PIP_ROOT=place)
     assert "plughost_greeter" not in sandbox.versions()
     assert not (tmp_path / "elsewhere").exists()
 
