@@ -17,7 +17,7 @@ import pytest
 from tests.stores.test_rows import add
 
 from plughost.stores._config import StoresConfig
-from plughost.stores._manager import Stores, migrate_stores, prepare_stores
+from plughost.stores._manager import Stores, migrate_stores, prepare_stores, try_stores
 
 if TYPE_CHECKING:
     from tests.stores.server import Server
@@ -107,6 +107,22 @@ def test_a_host_that_waited_for_a_migration_sees_it(
             wait_for(lambda: first_value(administrator, WAITING))
             first.open()
             assert second.result(30).failures == {}
+        finally:
+            first.close()
+
+
+def test_a_preview_that_waited_for_a_migration_sees_it(
+    config: StoresConfig, plain_products: Store, administrator: Any, wait_for: Callable[..., None]
+) -> None:
+    """It does not try steps that another host has applied meanwhile, and reports no failure."""
+    first = migrate_stores(prepare_stores({"first": (plain_products,)}, config))
+
+    with ThreadPoolExecutor(1) as thread:
+        preview = thread.submit(try_stores, prepare_stores({"second": (plain_products,)}, config))
+        try:
+            wait_for(lambda: first_value(administrator, WAITING))
+            first.open()
+            assert preview.result(30).failures == {}
         finally:
             first.close()
 

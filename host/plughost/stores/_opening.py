@@ -208,7 +208,8 @@ def try_opening(target: MigrationTarget) -> tuple[str, ...]:
         if found.steps:
             db.begin_transaction()
             db.script(CREATE_TABLE)
-            apply_migrations(found.steps, target.store, db)
+            # Another process may have migrated while this one waited for the lock.
+            apply_migrations(find_pending(target, db).steps, target.store, db)
         if entities is not None:
             entities.check_tables(db)
     return found.edited
