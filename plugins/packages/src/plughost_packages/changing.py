@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from plughost import CommandError, Environment, NotRunning
 from plughost_packages import pip
 from plughost_packages.keeping import keeping
@@ -90,7 +92,11 @@ def carry_out(
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
         try:
-            report = _reload(context, accept)
+            try:
+                report = _reload(context, accept)
+            except (KeyboardInterrupt, SystemExit):  # the host goes on, and may commit migrations: only it can tell
+                click.echo("Interrupted: waiting for the host, which reloads. Again, to undo at once.", err=True)
+                report = _reload(context, accept)
             if report is not None and report.problems and not keep:
                 put_back()
                 event["outcome"] = "undone"
