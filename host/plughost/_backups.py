@@ -300,13 +300,17 @@ def _run_script(database: Database, before: str, file: Path, selection: str, aft
         with suppress(BrokenPipeError), cast("IO[bytes]", psql.stdin) as script:  # psql gave up, and says why
             script.write(_encoded(before))
             with _tool("pg_restore", restoring, stdin=listing) as source:
-                made = cast("IO[bytes]", source.stdout)
-                for line in iter(made.readline, b""):
-                    script.write(line.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN))
-                    if line.startswith(b"SET client_encoding"):  # rows, which may say the same, follow
-                        break
-                shutil.copyfileobj(made, script)
+                _copy_script(cast("IO[bytes]", source.stdout), script)
             script.write(_encoded(f"{after}COMMIT;\n"))
+
+
+def _copy_script(source: IO[bytes], target: IO[bytes]) -> None:
+    """Copy what pg_restore writes, without settings that an older server doesn't know."""
+    for line in iter(source.readline, b""):
+        target.write(line.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN))
+        if line.startswith(b"SET client_encoding"):  # rows, which may say the same, follow
+            break
+    shutil.copyfileobj(source, target)
 
 
 def _run(name: str, arguments: list[str], database: Database | None = None) -> str:

@@ -92,11 +92,7 @@ def carry_out(
         _unmark_requested(plan.unasked, environment)
         tell("Reloading")
         try:
-            try:
-                report = _reload(context, accept)
-            except (KeyboardInterrupt, SystemExit):  # the host goes on, and may commit migrations: only it can tell
-                click.echo("Interrupted: waiting for the host, which reloads. Again, to undo at once.", err=True)
-                report = _reload(context, accept)
+            report = _reload_despite_interruption(context, accept)
             if report is not None and report.problems and not keep:
                 put_back()
                 event["outcome"] = "undone"
@@ -129,6 +125,15 @@ def _reload(context: PluginContext[Any], accept: Collection[str] | None) -> Relo
         return None if accept is None else context.control.reload(accept)
     except NotRunning:
         return None
+
+
+def _reload_despite_interruption(context: PluginContext[Any], accept: Collection[str] | None) -> ReloadReport | None:
+    """Reload as `_reload`. If that is interrupted, the host goes on, and may commit migrations: only it can tell."""
+    try:
+        return _reload(context, accept)
+    except (KeyboardInterrupt, SystemExit):
+        click.echo("Interrupted: waiting for the host, which reloads. Again, to undo at once.", err=True)
+        return _reload(context, accept)
 
 
 def _pth_folders(distribution: InstalledDistribution) -> set[str]:
