@@ -228,7 +228,7 @@ class RequestBody:
         except CancelledError:  # by `_cancel`
             self._finish(self._cancel_status)
         except OSError as error:  # the disk is full, for a body that is too large for memory
-            _LOGGER.error("a request body can't be stored: %s", str(error))
+            _LOGGER.error("a request body can't be kept in a temporary file, in TMPDIR: %s", str(error))
             self._finish(503)
             self._requests.discard_body(self._job)
         except BaseException:  # an error raised here would be lost

@@ -144,7 +144,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         try:
             consumed: int = super().received(data)
         except OSError as error:  # the disk is full, for a body that is too large for memory
-            _LOGGER.error("a request body can't be stored: %s", str(error))
+            _LOGGER.error("a request body can't be kept in a temporary file, in TMPDIR: %s", str(error))
             with suppress(OSError):  # closing the file writes, too
                 self.body_rcv.getbuf().close()
             self.body_rcv = None
