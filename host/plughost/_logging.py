@@ -9,8 +9,7 @@ import os
 import re
 import stat
 import sys
-import threading
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
@@ -42,23 +41,17 @@ REQUEST_ID: Final[ContextVar[str | None]] = ContextVar("plughost_request_id", de
 """The id of the request of this context, for its log lines."""
 
 
-class _Thread(threading.local):
-    """The events that a text log leaves out in this thread."""
-
-    suppressed: tuple[str, ...] = ()
-
-
-_this_thread: Final = _Thread()
+_SUPPRESSED: Final[ContextVar[tuple[str, ...]]] = ContextVar("plughost_suppressed", default=())
 
 
 @contextmanager
 def suppress_events(*events: str) -> Iterator[None]:
     """Leave events out of this thread's lines of a text log: the person who reads it is shown them otherwise."""
-    _this_thread.suppressed = events
+    token = _SUPPRESSED.set(events)
     try:
         yield
     finally:
-        _this_thread.suppressed = ()
+        _SUPPRESSED.reset(token)
 
 
 def make_logger(
@@ -186,26 +179,14 @@ class LineWriter:
         return True
 
 
+def _write_with_priority(priority: int) -> Callable[[LineWriter, str], None]:
+    return lambda writer, text: writer.write(with_priority(priority, text))
+
+
 class JournalWriter(LineWriter):
     """Begins each line with its priority, which systemd's journal takes away and stores (sd-daemon(3))."""
 
-    def debug(self, text: str) -> None:
-        self._write(7, text)
-
-    def info(self, text: str) -> None:
-        self._write(6, text)
-
-    def warning(self, text: str) -> None:
-        self._write(4, text)
-
-    def error(self, text: str) -> None:
-        self._write(3, text)
-
-    def critical(self, text: str) -> None:
-        self._write(2, text)
-
-    def _write(self, priority: int, text: str) -> None:
-        self.write(with_priority(priority, text))
+    debug, info, warning, error, critical = map(_write_with_priority, (7, 6, 4, 3, 2))  # type: ignore[assignment]  # unnamed argument
 
 
 def with_priority(priority: int, text: str) -> str:
@@ -274,7 +255,7 @@ def _prepare_text(logger: object, method: str, event: MutableMapping[str, Any]) 
     """
     import structlog  # noqa: PLC0415 - see make_logger
 
-    is_suppressed = event["event"] in _this_thread.suppressed
+    is_suppressed = event["event"] in _SUPPRESSED.get()
     if is_suppressed and event["event"] != "audit" and "exception" not in event:
         raise structlog.DropEvent
     shown = {}
@@ -300,11 +281,7 @@ def _render_json(logger: object, method: str, event: MutableMapping[str, Any]) -
     try:
         return _encode(event).decode()
     except _ENCODING_ERRORS:
-        return _encode_as_strings(event)
-
-
-def _encode_as_strings(event: Mapping[str, Any]) -> str:
-    return json.dumps({str(key): str(value) for key, value in event.items()})
+        return json.dumps({str(key): str(value) for key, value in event.items()})
 
 
 def format_timestamp(now: float) -> str:

@@ -11,6 +11,7 @@ from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 from plughost._servers.connections import open_socket
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.responses import engine_error
+from plughost._servers.threads import ThreadGroup
 from plughost._servers.work import Job
 from plughost.http._errors import PROBLEM_DETAILS, ErrorFormat
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from tests.engines.conftest import WaitUntil
 
     from plughost._api.host import Listener
-    from plughost._servers.threads import ThreadGroup
 
 THREADS, SHARE, QUEUE = 8, 2, 3
 
@@ -102,7 +102,7 @@ class Receivers:
     def __init__(self, dispatcher: Dispatcher, threads: int, *, alone: bool) -> None:
         """Start the threads."""
         self._alone = alone
-        self.group: ThreadGroup = dispatcher.threads.add_group(threads)
+        self.group = ThreadGroup(threads - 1)
         self._dispatcher = dispatcher
         self._jobs: list[Job | None] = []
         self._there = threading.Semaphore(0)
@@ -128,7 +128,7 @@ class Receivers:
 
     def close(self) -> None:
         """End the threads."""
-        self._dispatcher.threads.remove_group(self.group)
+        self._dispatcher.threads.close_group(self.group)
         for _ in self._threads:
             self.send(None)
         for thread in self._threads:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.engines.conftest import tokio_workers
-from tests.engines.dispatching import Receivers, Task
+from tests.engines.dispatching import Receivers, Task, submit
 from tests.lanes import LANES, Lane
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_receivers_receive_while_work_continues(dispatcher: Dispatcher, alone: b
     def again() -> None:
         by.add(threading.current_thread())
         if len(by) == 1:
-            dispatcher.enqueue(lasting, engine.group)
+            dispatcher.enqueue(lasting)
         else:
             ended.set()
 
@@ -74,6 +74,29 @@ def test_receivers_receive_while_work_continues(dispatcher: Dispatcher, alone: b
         stack.callback(engine.close)
         engine.send(lasting)
         assert ended.wait(20)
+
+
+def test_receivers_pass_the_turn_on_to_each_other(dispatcher: Dispatcher, wait_until: WaitUntil) -> None:
+    """A thread of the dispatcher would run the jobs at the same time as they receive, which takes longer."""
+    ended = threading.Event()
+    by: set[threading.Thread] = set()
+
+    def again() -> None:
+        by.add(threading.current_thread())
+        if len(by) < 2:
+            dispatcher.enqueue(lasting)
+        else:
+            ended.set()
+
+    submit(dispatcher, lambda: None)
+    wait_until(lambda: len(dispatcher.threads.own.parked) == 1)
+    lasting = Task(dispatcher, again)
+    engine = Receivers(dispatcher, 4, alone=True)
+    wait_until(lambda: len(engine.group.parked) == 3)
+    engine.send(lasting)
+    assert ended.wait(20)
+    assert by.isdisjoint(dispatcher.threads.started)
+    engine.close()
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["any", "alone"])

@@ -26,18 +26,6 @@ def test_a_later_job_overtakes_no_earlier_one(dispatcher: Dispatcher) -> None:
     assert [backlog.pop() for _ in range(3)] == [second, later, None]
 
 
-def test_peek_returns_the_job_that_pop_returns(dispatcher: Dispatcher) -> None:
-    """This holds for a new job and for one that waits for its plugin's turn; without jobs, `peek` returns None."""
-    backlog = Backlog()
-    assert backlog.peek() is None
-    for each in [Task(dispatcher, lambda: None) for _ in range(3)]:
-        backlog.add(each)
-    for _ in range(3):
-        job = backlog.peek()
-        assert job is not None
-        assert backlog.pop() is job
-
-
 def test_a_slow_job_starts_no_thread_while_nothing_waits(
     dispatcher: Dispatcher, release: threading.Event, wait_until: WaitUntil
 ) -> None:

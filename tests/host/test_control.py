@@ -284,7 +284,7 @@ def test_a_stop_in_the_middle_of_a_restart_ends_the_successor(
         Sockets(), control, is_stopping=lambda: bool(successors), served=lambda: None, stop=control.stop
     )
     assert restarting()["reason"] == "the host is stopping"
-    assert successors[0].returncode == -signal.SIGKILL
+    assert successors[0].wait() == -signal.SIGKILL
     control.stop()
 
 

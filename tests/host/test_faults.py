@@ -61,7 +61,7 @@ def test_a_stop_waits_for_no_further_hook_of_a_start(tmp_path: Path) -> None:
     def plugin(name: str) -> Plugin:
         def register_routes(context: PluginContext[Any]) -> list[RouteGroup]:
             called.append(name)
-            host.lifecycle.request_stop()
+            host.lifecycle.stop_requests.add()
             return []
 
         return Plugin(register_routes=register_routes)

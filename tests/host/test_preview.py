@@ -56,7 +56,7 @@ def test_a_stop_does_not_wait_for_a_preview_that_hangs() -> None:
         previewing.set()
         preview = pool.submit(host.host.view.preview)
         assert entered.wait(30)
-        host.host.lifecycle.request_stop()
+        host.host.lifecycle.stop_requests.add()
         assert host.host.stop()
         assert isinstance(preview.exception(30), Interrupted)
         release.set()

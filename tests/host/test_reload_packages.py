@@ -184,7 +184,7 @@ def test_a_stop_ends_the_inspection_of_a_plugin(folder: Path, monkeypatch: pytes
         monkeypatch.setattr(sys, "hang", hang, raising=False)
         preview = pool.submit(host.host.preview, host.host.settings.with_all_enabled())
         assert inspected.wait(30)
-        host.host.lifecycle.request_stop()
+        host.host.lifecycle.stop_requests.add()
         with pytest.raises(Interrupted):
             preview.result(60)
         go_on.set()

@@ -110,7 +110,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
             predecessor.report(pid=os.getpid())
         else:
             notify("READY=1")
-        host.lifecycle.wait()
+        host.lifecycle.stop_requests.wait(1)
     _stop(host, control, restart, reporter)
 
 
@@ -230,4 +230,4 @@ def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
 def _request_stop(host: Host) -> None:
     """Stop the host, even if nobody reads its log. Safe in a signal handler."""
     drop_unread()
-    host.lifecycle.request_stop()
+    host.lifecycle.stop_requests.add()

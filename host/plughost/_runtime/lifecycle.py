@@ -30,7 +30,7 @@ class Lifecycle:
         phase: The current phase. See `enter`.
         drained_at: The `time.monotonic()` at which an operator drained the host. None if not drained.
         handed_over: Whether a successor process serves. This one then stays ready until it ends.
-        stop_requests: How often the host was asked to stop.
+        stop_requests: How often the host was asked to stop. A second request ends `delay_stop`.
     """
 
     def __init__(self, logger: structlog.stdlib.BoundLogger) -> None:
@@ -63,13 +63,6 @@ class Lifecycle:
         if self.phase is not Phase.SERVING:
             return f"it is {self.phase}"
         return None if self.drained_at is None else "plughost drain took it out of service; --undo puts it back"
-
-    def wait(self) -> None:
-        self.stop_requests.wait(1)
-
-    def request_stop(self) -> None:
-        """Make `wait` return; at the second request, `delay_stop`. Safe in a signal handler."""
-        self.stop_requests.add()
 
     def drain(self, *, undo: bool = False) -> None:
         """Take readiness down, and serve everything, until that is undone or the process ends."""

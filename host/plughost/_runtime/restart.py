@@ -103,7 +103,7 @@ class Restart:
     def cancel(self) -> None:
         """Terminate the successor if it does not serve yet, even one that is just being started."""
         if self._successor is not None and not self.done:
-            self._successor.terminate()
+            self._successor.send_signal(signal.SIGTERM)
 
     def end(self) -> None:
         """Wait until a cancelled successor ends, or kill it: it would keep the sockets and the data folder's lock."""
@@ -124,7 +124,7 @@ class Restart:
                 except OSError as error:
                     return {"reason": f"the next process can't be started: {error}"}
                 if self._is_stopping():  # `cancel` may not have seen it, or a shell took its signal before it forked
-                    self._successor.kill()
+                    self._successor.send_signal(signal.SIGKILL)
             own_end.settimeout(PATIENCE)
             line = b""
             with suppress(TimeoutError, ConnectionError), own_end.makefile("rb") as stream:
@@ -134,9 +134,8 @@ class Restart:
             if "pid" not in result:
                 self._successor.wait()
             return result
-        killed = self._successor.wait()
-        ended = f"ended with {self._successor.returncode} and never served"
-        outcome = f"did not serve within {PATIENCE:g} s" if killed else ended
+        code = self._successor.wait()
+        outcome = f"did not serve within {PATIENCE:g} s" if code is None else f"ended with {code} and never served"
         return {"reason": f"the next process {outcome}; its log says why"}
 
 
@@ -161,25 +160,14 @@ class _Successor:
             process_group=0 if self._has_parent else None,
         )
 
-    @property
-    def returncode(self) -> int | None:
-        return self._process.returncode
-
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def wait(self) -> bool:
-        """Wait for it to end; after 5 s, kill it. Return whether that was necessary."""
+    def wait(self) -> int | None:
+        """Wait for it to end, and return its exit code; after 5 s, kill it."""
         try:
-            self._process.wait(5.0)
+            return self._process.wait(5.0)
         except subprocess.TimeoutExpired:
-            self.kill()
+            self.send_signal(signal.SIGKILL)
             self._process.wait()
-            return True
-        return False
+            return None
 
     def leave(self) -> None:
         """Make it a child of the service manager, if there is one."""
@@ -187,7 +175,7 @@ class _Successor:
             self._process.kill()
             self._process.wait()
 
-    def _signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         if not self._has_parent:
             self._process.send_signal(number)
         elif self._process.poll() is None:  # otherwise the number may be another group's

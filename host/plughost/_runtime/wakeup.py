@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import threading
 from contextlib import suppress
 from time import monotonic
 
@@ -34,14 +33,13 @@ class StopRequests:
                 writer.send(b"!")
 
     def wait(self, count: int, timeout: float | None = None) -> bool:
-        """Sleep until there were `count` requests, or for `timeout` seconds. Return whether there were."""
+        """Let the main thread sleep until there were `count` requests, or for `timeout` seconds. Return whether so."""
         deadline = None if timeout is None else monotonic() + timeout
         reader, writer = socket.socketpair()
         with reader, writer:
             writer.setblocking(False)
             self._writer = writer
-            is_main_thread = threading.current_thread() is threading.main_thread()
-            previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False) if is_main_thread else -1
+            previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             try:
                 while self._count < count:
                     remaining = None if deadline is None else deadline - monotonic()
@@ -52,6 +50,5 @@ class StopRequests:
                         reader.recv(64)
             finally:
                 self._writer = None
-                if is_main_thread:
-                    signal.set_wakeup_fd(previous)
+                signal.set_wakeup_fd(previous)
         return self._count >= count

@@ -38,6 +38,7 @@ class Dispatcher:
         threads: The threads.
         pool: The blocking pool, which shares them.
         shares: What each plugin takes of the threads, by name.
+        enqueue: Adds a job to the backlog; `run_or_queue` must follow.
 
     Args:
         threads: How many slow requests may run at once. A plugin that holds no thread may always begin one more.
@@ -66,6 +67,7 @@ class Dispatcher:
         self._max_held = threads
         self._queue_timeout = queue_timeout
         self._backlog = Backlog()
+        self.enqueue: Callable[[Job], None] = self._backlog.add
         self._turn = allocate_lock()  # held for the active thread, which alone takes jobs from the backlog
         self._lock = self.threads.lock
         self._own_group = self.threads.own
@@ -99,11 +101,6 @@ class Dispatcher:
         """Return whether jobs wait for the turn, or for the threads of this plugin."""
         return bool(self._backlog or share.queue or share.pool_queue)
 
-    def enqueue(self, job: Job, group: ThreadGroup) -> None:
-        """Add a job to the backlog; the caller calls `run_or_queue` next."""
-        job.group = group
-        self._backlog.add(job)
-
     def submit(self, job: Job) -> None:
         """Have a job run by a thread of the dispatcher."""
         self._backlog.add(job)
@@ -118,12 +115,11 @@ class Dispatcher:
         """
         job_here: Job | None = job
         if not self._turn.acquire(False):
-            job.group = group
             self._backlog.add(job)
             job_here = None
             if not self._turn.acquire(False):
                 with self._lock:
-                    if self._active is not group or self._is_next_from_other_group(group):
+                    if self._active is not group:
                         return
                     parked_thread = group.park()
                 parked_thread.wait(group)
@@ -136,11 +132,6 @@ class Dispatcher:
             self._backlog.add(job_here)
         with self._lock:
             self._promote(self._own_group)
-
-    def _is_next_from_other_group(self, group: ThreadGroup) -> bool:
-        """Return whether another engine received the next job; that one goes on receiving meanwhile."""
-        job = self._backlog.peek()
-        return job is not None and job.group is not group
 
     def park_if_spare(self, group: ThreadGroup) -> bool:
         """Park this thread of an engine if another one of its threads receives; return whether it did."""
@@ -193,7 +184,7 @@ class Dispatcher:
                     self._admit_queued(share)
             if group is not self._own_group and time.monotonic() > until and self._backlog:
                 with self._lock:
-                    self._promote(self._own_group)
+                    self._promote(group)
                 return
 
     def _next_job(self, group: ThreadGroup) -> Job | None:
@@ -275,8 +266,8 @@ class Dispatcher:
         return has_turn
 
     def _promote(self, group: ThreadGroup) -> None:
-        """Give the turn to a parked thread, preferably of this group, or to a new one."""
-        self._active = self.threads.find_parked(group)
+        """Give the turn to a parked thread of this group, or to one that belongs to no engine."""
+        self._active = group if group.parked else self._own_group
         if not self.threads.run(self._run_jobs, self._active):  # the system allows no further thread
             self._active = None
             self._turn.release()

@@ -21,6 +21,7 @@ from plughost._servers.base import Address, ListenError, OverloadLog, excess_bod
 from plughost._servers.granian_request import ListenerRequests, RequestBody
 from plughost._servers.granian_worker import GranianWorker
 from plughost._servers.processor import wait_for_threads
+from plughost._servers.threads import ThreadGroup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,14 +64,13 @@ class GranianEngine:
         self._listening = listening
         self._foreign_clients = connections.clients(self.port)  # of the engine that it replaces, to be left alone
         self._requests = ListenerRequests(
-            application, dispatcher, dispatcher.threads.add_group(_RECEIVERS), options, (listener.address, self.port)
+            application, dispatcher, ThreadGroup(_RECEIVERS - 1), options, (listener.address, self.port)
         )
         try:
             self._worker = GranianWorker(listening, options, _RECEIVERS)
             self._worker.start(self._requests.schedule, dispatcher.processor.avoid)
         except BaseException as error:  # a panic of granian's is no Exception
             listening.close()
-            dispatcher.threads.remove_group(self._requests.group)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
             raise ListenError(
@@ -252,7 +252,7 @@ class GranianEngine:
             answered = not (requests.in_flight or any(connections.is_full(found) for _, found in self._connections()))
             self._disconnect()
             worker.ended.wait(_STOP_SECONDS)
-        requests.dispatcher.threads.remove_group(requests.group)
+        requests.dispatcher.threads.close_group(requests.group)
         wait_for_threads(worker.name, _STOP_SECONDS)  # they need the interpreter: without it, the process would abort
         return answered
 

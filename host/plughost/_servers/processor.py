@@ -94,8 +94,15 @@ def call_in_named_thread(name: str, function: Callable[[], object], bind: Callab
     They inherit the processors that `bind` chooses for the thread.
     """
     before = {task.name for task in _TASKS.glob("*")}
-    with ThreadPoolExecutor(1, initializer=_name_thread, initargs=(name, bind)) as pool:
-        pool.submit(function).result()
+
+    def call() -> None:
+        bind()
+        with contextlib.suppress(OSError):
+            (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)
+        function()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(call).result()
     return frozenset(task.name for task in _TASKS.glob("*")) - before
 
 
@@ -121,12 +128,6 @@ def wait_for_threads(name: str, timeout: float) -> None:
         if time.monotonic() > deadline:
             return
         time.sleep(0.002)
-
-
-def _name_thread(name: str, bind: Callable[[], object]) -> None:
-    bind()
-    with contextlib.suppress(OSError):
-        (_TASKS / str(threading.get_native_id()) / "comm").write_text(name)
 
 
 def _has_name(task: Path, name: str) -> bool:

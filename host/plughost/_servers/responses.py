@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http
 import logging
-import re
 import uuid
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
@@ -12,6 +11,7 @@ from typing import Final
 from wsgiref.util import is_hop_by_hop
 
 from plughost.http._errors import PHRASES, PROBLEM_DETAILS, ErrorFormat, Problem
+from plughost.http._request import acceptable_id
 from plughost.http._response import check_name
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
@@ -31,7 +31,6 @@ SLICE: Final = 256 * 1024
 HTTP2_WINDOW: Final = 65535
 """Bytes of a response that an HTTP/2 client accepts in advance by default (RFC 9113 6.9.2)."""
 
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _DETAILS: Final = {
     400: "The request is malformed.",
     408: "The request took too long to arrive.",
@@ -69,7 +68,7 @@ def engine_error(
     headers = [
         ("Content-Type", errors.media_type),
         ("Content-Length", str(len(body))),
-        ("X-Request-ID", request_id if _REQUEST_ID.fullmatch(request_id) else str(uuid.uuid4())),
+        ("X-Request-ID", request_id if acceptable_id(request_id) else str(uuid.uuid4())),
         ("X-Content-Type-Options", "nosniff"),
     ]
     if status == http.HTTPStatus.SERVICE_UNAVAILABLE:

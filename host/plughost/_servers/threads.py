@@ -79,12 +79,12 @@ class ThreadGroup:
 
 
 class Threads:
-    """All groups of threads of a host, and the lock for what they share.
+    """The threads of a host, and the lock for what they share.
 
     Attributes:
         lock: Guards the groups, and what is counted in each `Share`.
         own: The group of the threads that belong to no engine.
-        started: These threads, as far as they are alive.
+        started: These threads.
         processor: The processor that all threads share, if they do.
     """
 
@@ -93,30 +93,20 @@ class Threads:
         self.own: ThreadGroup = ThreadGroup(maxsize)
         self.started: list[threading.Thread] = []
         self.processor: Processor = processor
-        self._groups = [self.own]
 
-    def add_group(self, size: int) -> ThreadGroup:
-        """Add the threads of an engine."""
-        with self.lock:
-            self._groups.append(ThreadGroup(size - 1))
-            return self._groups[-1]
-
-    def remove_group(self, group: ThreadGroup) -> None:
-        """Wake the parked threads of an engine, and park none of them again."""
+    def close_group(self, group: ThreadGroup) -> None:
+        """Wake the parked threads of a group, and park none of them again."""
         with self.lock:
             group.is_closed = True
-            self._groups = [each for each in self._groups if each is not group]
-            parked, group.parked = group.parked, []
-        for thread in parked:
-            thread.wake()
+            while group.parked:
+                group.parked.pop().wake()
 
     def close(self, deadline: float) -> bool:
         """End the started threads; return whether all have ended by the deadline."""
-        self.remove_group(self.own)
-        threads = [each for each in self.started if each.is_alive()]
-        for thread in threads:
+        self.close_group(self.own)
+        for thread in self.started:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return not any(thread.is_alive() for thread in threads)
+        return not any(thread.is_alive() for thread in self.started)
 
     def register(self, yield_turn: Callable[[bool], None]) -> int:
         """Prepare this thread to run jobs, and set how it yields; return its native id."""
@@ -129,19 +119,10 @@ class Threads:
 
     # The caller holds the lock.
 
-    def find_parked(self, preferred: ThreadGroup) -> ThreadGroup:
-        """Return a group with a parked thread, if there is one; else the own group.
-
-        That thread may run jobs: while slow requests hold all threads of an engine but one, none of them is parked.
-        """
-        for group in (preferred, *self._groups):
-            if group.parked:
-                return group
-        return self.own
-
     def run(self, work: Work, group: ThreadGroup) -> bool:
-        """Have a parked thread of this group do something, or a new thread if the group is the own one and has none.
+        """Have a parked thread of this group do something; if the own group has none, start one.
 
+        A parked thread of an engine may run jobs: while slow requests hold all of its threads but one, none is parked.
         Return False if the system allows no further thread.
         """
         if group.parked:
@@ -150,11 +131,11 @@ class Threads:
         first = ParkedThread()
         first.wake(work)
         thread = threading.Thread(target=self._serve, args=(first,), name="plughost-requests", daemon=True)
-        self.started = [*filter(threading.Thread.is_alive, self.started), thread]
         try:
             thread.start()
         except RuntimeError:
             return False
+        self.started.append(thread)
         return True
 
     def _serve(self, parked: ParkedThread) -> None:

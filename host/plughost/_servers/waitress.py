@@ -26,6 +26,7 @@ from waitress.server import TcpWSGIServer
 
 from plughost._servers.base import MEMORY_LIMIT, OverloadLog, excess_bodies
 from plughost._servers.connections import BACKLOG, OUT_OF_FILES, peer_address
+from plughost._servers.threads import ThreadGroup
 from plughost._servers.waitress_channel import SEND_AHEAD_BYTES, Channel, ChannelJob
 from plughost._servers.waitress_messages import TASK, ResumableBody
 
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
     from plughost._servers.base import Application, EngineOptions
     from plughost._servers.dispatcher import Dispatcher
-    from plughost._servers.threads import ThreadGroup
     from plughost._servers.waitress_messages import Task
     from plughost._servers.work import Job
 
@@ -192,9 +192,8 @@ class WaitressEngine:
             dispatcher=dispatcher,
             adj=self._adjustments(listener.address, options),
             bind_socket=False,
-            sockinfo=(listening.family, listening.type, listening.proto, listening.getsockname()),
         )
-        self._server.group = dispatcher.threads.add_group(_RECEIVERS)
+        self._server.group = ThreadGroup(_RECEIVERS - 1)
         self._threads = [
             threading.Thread(target=self._run, name=f"waitress-{self.port}", daemon=True) for _ in range(_RECEIVERS)
         ]
@@ -210,7 +209,7 @@ class WaitressEngine:
             return True
         deadline = time.monotonic() + grace
         server.is_draining = True
-        self._dispatcher.threads.remove_group(server.group)
+        self._dispatcher.threads.close_group(server.group)
         server.pull_trigger()
         with self._loop_lock:
             server.handle_accept(sys.maxsize)
@@ -238,7 +237,6 @@ class WaitressEngine:
 
     def _adjustments(self, address: str, options: EngineOptions) -> Any:
         adjustments = Adjustments(
-            host="127.0.0.1",
             port=self.port,
             backlog=BACKLOG,
             connection_limit=options.connection_limit,
@@ -269,7 +267,7 @@ class WaitressEngine:
             if complete:
                 first, *others = complete
                 for each in others:
-                    dispatcher.enqueue(each, group)
+                    dispatcher.enqueue(each)
                 dispatcher.run_or_queue(first, group)
 
     def _drain(self, deadline: float) -> bool:

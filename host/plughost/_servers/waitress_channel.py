@@ -83,21 +83,18 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         self.resume_if_ready()
 
     def handle_write(self) -> None:
-        self._handle_write()
-        self.resume_if_ready()
-
-    def _handle_write(self) -> None:
-        if not (self._has_refused and self.close_when_flushed) or self.will_close:
+        if self._has_refused and self.close_when_flushed and not self.will_close:
+            self._flush_exception(self._flush_some)
+            if self.connected and not self.total_outbufs_len and not self.will_close:
+                self.close_when_flushed = False
+                self._linger_until = time.monotonic() + LINGER_SECONDS
+                try:
+                    self.socket.shutdown(socket.SHUT_WR)
+                except OSError:
+                    self.will_close = True
+        else:
             super().handle_write()
-            return
-        self._flush_exception(self._flush_some)
-        if self.connected and not self.total_outbufs_len and not self.will_close:
-            self.close_when_flushed = False
-            self._linger_until = time.monotonic() + LINGER_SECONDS
-            try:
-                self.socket.shutdown(socket.SHUT_WR)
-            except OSError:
-                self.will_close = True
+        self.resume_if_ready()
 
     def handle_read(self) -> None:
         """Read from the client; while lingering, discard what is read."""

@@ -6,12 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from plughost._waiting import this_thread
-
-if TYPE_CHECKING:
-    from plughost._servers.threads import ThreadGroup
 
 MAX_YIELDED: Final = 16
 """Jobs of one plugin that wait or compute outside the interpreter without counting against its share."""
@@ -54,7 +51,6 @@ class Job:
     share: Share  # of the plugin that it is for
     has_begun = False  # whether a part has run already: the rest is never refused
     queued_at: float = 0.0  # when it was put in a queue of its share, by `time.monotonic()`; 0 if it is in none
-    group: ThreadGroup | None = None  # of the engine that received it, once it waits for the turn
 
     def run(self) -> None:
         """Run it, or the rest of it."""
@@ -92,13 +88,6 @@ class Backlog:
 
     def __bool__(self) -> bool:
         return bool(self._new or self._shares)
-
-    def peek(self) -> Job | None:
-        """Return the job that is probably next, without removing it."""
-        try:
-            return self._shares[0].ready[0] if self._shares else self._new[0]
-        except IndexError:
-            return None
 
     def pop(self) -> Job | None:
         """Remove and return the next job; None if there is none."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plughost._apps.mounted import MountedRoute
 
 DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
-_acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
+acceptable_id = re.compile(r"[A-Za-z0-9._-]{1,128}").fullmatch
 _host = re.compile(r"(?:\[([0-9A-Fa-f:.]{2,45})\]|([A-Za-z0-9._~-]{1,255}))(?::([0-9]{1,5}))?").fullmatch
 
 
@@ -83,7 +83,7 @@ class Request(falcon.Request):
         if self.method == "WEBSOCKET":
             self.method = "websocket"  # Falcon skips middleware for its pseudo-method; in lower case it is a normal one
         sent_id = env.get("HTTP_X_REQUEST_ID")
-        self.request_id = sent_id if sent_id and _acceptable_id(sent_id) else f"{getrandbits(128):032x}"  # nosec B311 - no secret
+        self.request_id = sent_id if sent_id and acceptable_id(sent_id) else f"{getrandbits(128):032x}"  # nosec B311 - no secret
 
     @property
     def prefix(self) -> str:
