@@ -291,8 +291,8 @@ class Availability:
 
     def _check_tables(self, db: AdminSession, columns: Mapping[str, frozenset[str]]) -> None:
         """Raise `Damaged` if a table, or a column that it had, is gone."""
-        missing = [f"table {table}" for table in self._tables if not db.has_table(table)]
         for table, expected in columns.items():
-            missing += [f"column {column} in its table {table}" for column in sorted(expected - db.columns(table))]
-        if missing:
-            raise Damaged(f"The {self._label} has no {missing[0]} any more: put it or a backup back.")
+            present = db.columns(table)
+            for column in sorted(expected - present):
+                missing = f"column {column} in its table {table}" if present else f"table {table}"
+                raise Damaged(f"The {self._label} has no {missing} any more: put it or a backup back.")

@@ -218,19 +218,12 @@ def _run_python(step: Migration, db: AdminSession) -> None:
         raise StoreError(f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}") from error
 
 
-def refuse_newer(store: Store, known: int, found: int) -> None:
+def refuse_newer(
+    store: Store, known: int, found: int, todo: str = "install the newer plugin again, or restore a backup"
+) -> None:
     """Raise a `MigrationError` if the schema that was `found` is newer than the one `known` to the code."""
     if found > known:
         raise MigrationError(
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "
-            f"no newer one than {known}: install the newer plugin again, or restore a backup"
-        )
-
-
-def refuse_unknown_tables(store: Store, known: int, found: int, todo: str) -> None:
-    """Raise a `MigrationError` if a newer version migrated the store, since its further tables would stay."""
-    if found > known:
-        raise MigrationError(
-            f"the store {store.name} has schema {found}, with tables that the installed version of its plugin may not "
-            f"know: install the newer version, {todo}"
+            f"no newer one than {known}: {todo}"
         )

@@ -40,6 +40,13 @@ _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
 _REFUSAL_SECONDS: Final = 0.25  # for which a store asks for no further connection after it was refused one
 _NO_LIMIT: Final = threading.TIMEOUT_MAX
+# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server
+# rolls a long one back soon after its host was killed.
+_MIGRATION_LIMITS: Final = """
+SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false)
+FROM pg_settings
+WHERE name IN ('client_connection_check_interval', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
 FROM pg_class
@@ -91,7 +98,7 @@ class PostgreSQL(BaseDatabase):
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
         connection, _ = self._connect("1", **{"statement_timeout": 0, **settings})
         db = PostgreSQLAdminSession(connection, self.store)
-        db.adjust_limits()
+        db.rows(_MIGRATION_LIMITS)
         return db
 
     def trial(self) -> PostgreSQLAdminSession:
@@ -114,7 +121,7 @@ class PostgreSQL(BaseDatabase):
     def claims(self) -> Claims:
         patience = self.config.patience
         connect = partial(self._open_admin_session, statement_timeout=int(patience * 1000))
-        return Claims(connect, partial(cut_off_after, patience, self.label))
+        return Claims(connect, patience, self.label)
 
     @contextmanager
     def exclusive_claim(self) -> Iterator[None]:
@@ -375,8 +382,6 @@ class PostgreSQLSessions(Pool):
 def driver_for(store: str) -> Any:
     """Return psycopg2; `SetupError` if it is not installed, or can't be imported."""
     try:
-        driver = import_optional("psycopg2", extra="postgresql")
-        import_optional("psycopg2.extensions", extra="postgresql")
+        return import_optional("psycopg2", extra="postgresql")
     except LibraryError as error:
         raise SetupError(f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}") from error
-    return driver

@@ -8,7 +8,6 @@ first process still writes to. SQLite takes care of this, so only SQLite opens a
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import sys
 import time
@@ -16,7 +15,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from plughost._files import make_folder
+from plughost._files import make_folder, temporary_name, write_private
 from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate, translated
 
 QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
@@ -36,17 +35,13 @@ def create(path: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.execute("PRAGMA user_version = 0")  # makes a header
         content = memory.serialize()
-    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    new = temporary_name(path)
     try:
-        with os.fdopen(descriptor, "wb") as file:  # closed before the file gets the name by which others open it
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
+        write_private(new, content)
         with suppress(FileExistsError):  # another process was quicker
             os.link(new, path)
     finally:
-        new.unlink()
+        new.unlink(missing_ok=True)
 
 
 def real_path(path: Path, suffix: str = "") -> Path:
