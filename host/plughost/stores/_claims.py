@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from plughost.stores._errors import StoreError
-from plughost.stores._postgresql_sessions import cut_off_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from plughost.stores._sessions import Session
 
@@ -20,9 +20,11 @@ _CLAIM: Final = "SELECT pg_try_advisory_lock(hashtextextended(current_schema() |
 class Claims:
     """Advisory locks of this host, on their own connection. If that is lost, another host can acquire them."""
 
-    def __init__(self, connect: Callable[[], Session], patience: float, label: str) -> None:
-        """Open nothing yet; a server may take `patience` seconds for each query."""
-        self._connect, self._patience, self._label = connect, patience, label
+    def __init__(
+        self, connect: Callable[[], Session], limited: Callable[[Any], AbstractContextManager[object]]
+    ) -> None:
+        """Open nothing yet; `limited` cuts a connection off whose server takes too long in a `with` block."""
+        self._connect, self._limited = connect, limited
         self._lock = threading.Lock()
         self._db: Session | None = None
         self._is_closed = False
@@ -54,7 +56,7 @@ class Claims:
 
     def _query(self, db: Session, sql: str, *values: object) -> object:
         """Return the one value that a query finds."""
-        with cut_off_after(self._patience, self._label, db.connection):
+        with self._limited(db.connection):
             return db.rows(sql, *values)[0][0]
 
     def _disconnect(self) -> None:

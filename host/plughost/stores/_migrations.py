@@ -96,11 +96,7 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
 
 
 def _read_files(store: Store, dialect: str) -> dict[str, str]:
-    """Return the content of each file of migrations for a database, by name, in order.
-
-    Raises:
-        MigrationError: There is no folder, or a file can't be read.
-    """
+    """Return the content of each file of migrations for a database, by name, in order; raises as `read_migrations`."""
     folder, name = store.migrations / dialect, dialect
     contents: dict[str, str] = {}
     try:

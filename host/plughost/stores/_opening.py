@@ -46,7 +46,8 @@ class StoreHandle:
     def __init__(self, target: MigrationTarget, *, older: OpenStore[Any] | None = None, rehearse: bool = False) -> None:
         """Migrate, and check the entities; raises as `OpenStore.migrate`.
 
-        `older` is the same store, as older code of this process serves it. `rehearse` tries a migration even if it has to wait for another host.
+        `older` is the same store, as older code of this process serves it. `rehearse` tries a migration even if it has
+        to wait for another host.
         """
         self._target, self._database, self._older = target, target.database, older
         self._paused, self._resources, self._uncommitted = ExitStack(), ExitStack(), ExitStack()
@@ -190,11 +191,7 @@ class StoreHandle:
 
 
 def try_opening(target: MigrationTarget) -> tuple[str, ...]:
-    """Check whether a store could be migrated and opened, and change nothing; raises what `StoreHandle` does.
-
-    Returns:
-        The files of migrations that were edited after they had been applied.
-    """
+    """Check a store as `OpenStore.try_migrations` does."""
     with _as_setup_error(), target.database.trial() as db:
         entities = _entities(target, db)
         found = find_pending(target, db)
