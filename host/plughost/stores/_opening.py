@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from plughost.stores._errors import (
     Busy,
@@ -28,11 +28,18 @@ if TYPE_CHECKING:
     from plughost.stores._entities import Entities
     from plughost.stores._migrations import MigrationTarget
     from plughost.stores._sessions import Session
-    from plughost.stores._store import OpenStore
 
 T = TypeVar("T")
 
 _POLL_INTERVAL: Final = 0.05
+
+
+class OlderStore(Protocol):
+    """The same store, as older code of this process serves it: an `OpenStore`."""
+
+    def paused(self) -> AbstractContextManager[None]: ...
+
+    def close(self) -> None: ...
 
 
 class StoreHandle:
@@ -43,11 +50,10 @@ class StoreHandle:
         columns: Table to the columns that it had when the store opened.
     """
 
-    def __init__(self, target: MigrationTarget, *, older: OpenStore[Any] | None = None, rehearse: bool = False) -> None:
+    def __init__(self, target: MigrationTarget, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
         """Migrate, and check the entities; raises as `OpenStore.migrate`.
 
-        `older` is the same store, as older code of this process serves it. `rehearse` tries a migration even if it has
-        to wait for another host.
+        `rehearse` tries a migration even if it has to wait for another host.
         """
         self._target, self._database, self._older = target, target.database, older
         self._paused, self._resources, self._uncommitted = ExitStack(), ExitStack(), ExitStack()
