@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 from plughost._files import locked_folder, remove_leftovers, sync, temporary_name, write_private
 from plughost.stores import _sqlite_files
 from plughost.stores._errors import Damaged, SetupError, StoreError, one_line, translate
-from plughost.stores._migrations import COMMENT, CREATE_TABLE, refuse_newer, refuse_unknown_tables
+from plughost.stores._migrations import COMMENT, CREATE_TABLE, refuse_newer
 from plughost.stores._postgresql import driver_for
 from plughost.stores._sessions import TABLE, quote
 from plughost.stores._sqlite import SQLite, SQLiteAdminSession
@@ -91,7 +91,7 @@ def _give_name(unfinished: Path, file: Path) -> None:
 
 def _copy(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of a database to a single new private file, and sync it to the disk."""
-    _sqlite_files.create(target)
+    _sqlite_files.create(target, in_wal_mode=False)
     with closing(_sqlite_files.connect(target, 30)) as written:
         with closing(_sqlite_files.connect_to_read(path)) as source:
             _sqlite_files.copy(source, written)
@@ -240,8 +240,8 @@ def load(store: OpenStore[Any], file: Path) -> int:
         raise SetupError(f"{file} is no backup of the store {store.name}")
     refuse_newer(store.declared, len(store.migrations), schema)
     with store.database.administer() as db:
-        todo = "restore, then install this one"
-        refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), todo)
+        todo = "install the newer version, restore, then install this one"
+        refuse_newer(store.declared, len(store.migrations), db.schema_number(), todo)
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")

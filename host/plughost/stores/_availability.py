@@ -153,14 +153,10 @@ class Availability:
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
             self.record_loss(found)
         if isinstance(found, Damaged) and used is not None:
-            with suppress(StoreError):
-                self._release(used)
+            with suppress(StoreError):  # so that it can be restored; a missing file stays open, as its last copy
+                if self._database.exists() and used.sessions.close():
+                    used.close()
         return found
-
-    def _release(self, damaged: StoreHandle) -> None:
-        """Close a damaged store, so that it can be restored. A file that is missing stays open, as its last copy."""
-        if self._database.exists() and damaged.sessions.close():
-            damaged.close()
 
     def record_loss(self, error: StoreError, *, at_opening: bool = False) -> None:
         """Record that the store is lost; if this was found `at_opening`, put off the next attempt to open it."""
@@ -216,13 +212,12 @@ class Availability:
         if is_back:
             self._logger.info("the store is back")
         failure, handle = self.failure, self.handle
-        if failure is None or handle is None or (mode is Mode.READ and failure[1] is not mode):
+        if failure is None or handle is None:
             return
-        if failure[1] is Mode.WRITE:
-            if not self._can_create_table(handle) and mode is Mode.PROBE:
-                return
-        elif failure[1] is Mode.PROBE and mode is not Mode.PROBE:
-            handle.sessions.probe(writes=True)
+        if failure[1] is not mode and (mode is Mode.READ or failure[1] is Mode.PROBE):
+            return
+        if failure[1] is Mode.WRITE and not self._can_create_table(handle) and mode is Mode.PROBE:
+            return
         with self._lock:
             if self.failure is not failure:  # another thread logged it
                 return
@@ -291,8 +286,8 @@ class Availability:
 
     def _check_tables(self, db: AdminSession, columns: Mapping[str, frozenset[str]]) -> None:
         """Raise `Damaged` if a table, or a column that it had, is gone."""
-        missing = [f"table {table}" for table in self._tables if not db.has_table(table)]
         for table, expected in columns.items():
-            missing += [f"column {column} in its table {table}" for column in sorted(expected - db.columns(table))]
-        if missing:
-            raise Damaged(f"The {self._label} has no {missing[0]} any more: put it or a backup back.")
+            present = db.columns(table)
+            for column in sorted(expected - present):
+                missing = f"column {column} in its table {table}" if present else f"table {table}"
+                raise Damaged(f"The {self._label} has no {missing} any more: put it or a backup back.")

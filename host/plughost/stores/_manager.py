@@ -11,7 +11,7 @@ from plughost._api.declarations import Check, Health
 from plughost._logging import silent_logger
 from plughost.stores._databases import database_for
 from plughost.stores._errors import Busy, Damaged, SetupError, StoreError, Unavailable
-from plughost.stores._migrations import refuse_unknown_tables
+from plughost.stores._migrations import refuse_newer
 from plughost.stores._sessions import count, quote
 from plughost.stores._store import OpenStore
 
@@ -270,5 +270,6 @@ def purge(store: OpenStore[Any]) -> None:
         with store.database.turn(), store.database.exclusive_claim():
             if store.dialect == "postgresql":
                 with store.database.administer() as db:
-                    refuse_unknown_tables(store.declared, len(store.migrations), db.schema_number(), "then purge")
+                    todo = "install the newer version, then purge"
+                    refuse_newer(store.declared, len(store.migrations), db.schema_number(), todo)
             store.database.erase(store.declared.tables)

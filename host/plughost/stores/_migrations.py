@@ -96,11 +96,7 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
 
 
 def _read_files(store: Store, dialect: str) -> dict[str, str]:
-    """Return the content of each file of migrations for a database, by name, in order.
-
-    Raises:
-        MigrationError: There is no folder, or a file can't be read.
-    """
+    """Return the content of each file of migrations for a database, by name, in order; raises as `read_migrations`."""
     folder, name = store.migrations / dialect, dialect
     contents: dict[str, str] = {}
     try:
@@ -218,19 +214,12 @@ def _run_python(step: Migration, db: AdminSession) -> None:
         raise StoreError(f"{type(error).__name__}{f' at line {lines[-1]}' if lines else ''}: {error}") from error
 
 
-def refuse_newer(store: Store, known: int, found: int) -> None:
+def refuse_newer(
+    store: Store, known: int, found: int, todo: str = "install the newer plugin again, or restore a backup"
+) -> None:
     """Raise a `MigrationError` if the schema that was `found` is newer than the one `known` to the code."""
     if found > known:
         raise MigrationError(
             f"the store {store.name} has schema {found}, and the installed version of its plugin knows "
-            f"no newer one than {known}: install the newer plugin again, or restore a backup"
-        )
-
-
-def refuse_unknown_tables(store: Store, known: int, found: int, todo: str) -> None:
-    """Raise a `MigrationError` if a newer version migrated the store, since its further tables would stay."""
-    if found > known:
-        raise MigrationError(
-            f"the store {store.name} has schema {found}, with tables that the installed version of its plugin may not "
-            f"know: install the newer version, {todo}"
+            f"no newer one than {known}: {todo}"
         )

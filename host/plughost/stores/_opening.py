@@ -197,11 +197,7 @@ class StoreHandle:
 
 
 def try_opening(target: MigrationTarget) -> tuple[str, ...]:
-    """Check whether a store could be migrated and opened, and change nothing; raises what `StoreHandle` does.
-
-    Returns:
-        The files of migrations that were edited after they had been applied.
-    """
+    """Check a store as `OpenStore.try_migrations` does."""
     with _as_setup_error(), target.database.trial() as db:
         entities = _entities(target, db)
         found = find_pending(target, db)

@@ -40,6 +40,13 @@ _POLL_INTERVAL: Final = 0.02
 _WATCH_INTERVAL: Final = 1.0
 _REFUSAL_SECONDS: Final = 0.25  # for which a store asks for no further connection after it was refused one
 _NO_LIMIT: Final = threading.TIMEOUT_MAX
+# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server
+# rolls a long one back soon after its host was killed.
+_MIGRATION_LIMITS: Final = """
+SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false)
+FROM pg_settings
+WHERE name IN ('client_connection_check_interval', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+"""
 _TABLESPACES: Final = """
 SELECT DISTINCT spcname
 FROM pg_class
@@ -91,7 +98,7 @@ class PostgreSQL(BaseDatabase):
     def _open_admin_session(self, **settings: int) -> PostgreSQLAdminSession:
         connection, _ = self._connect("1", **{"statement_timeout": 0, **settings})
         db = PostgreSQLAdminSession(connection, self.store)
-        db.adjust_limits()
+        db.rows(_MIGRATION_LIMITS)
         return db
 
     def trial(self) -> PostgreSQLAdminSession:
@@ -332,7 +339,6 @@ class PostgreSQLSessions(Pool):
                 self._watcher_lock.release()
 
     def _run_watcher(self) -> None:
-        restorer: threading.Thread | None = None
         interval = min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)
         while not self.closed.wait(interval) or self._watched:  # operations may outlast their store
             if self.closed.is_set():
@@ -341,11 +347,8 @@ class PostgreSQLSessions(Pool):
             now = time.monotonic()
             self._cut_off_overdue(now)
             self.shrink(now)
-            if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
-                # In a thread of its own, since this one also watches the connections of operations.
-                restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
-                with suppress(RuntimeError):  # no thread can be started at the moment
-                    restorer.start()
+            if self._holds_claim and not self._watched:
+                self._restore_claim(now)
         self._watcher_lock.release()
 
     def _cut_off_overdue(self, now: float) -> None:
@@ -357,7 +360,7 @@ class PostgreSQLSessions(Pool):
                     shut_down(connection)
 
     def _restore_claim(self, now: float) -> None:
-        """Open a connection to hold the claim, if there is none."""
+        """Open a connection to hold the claim, if there is none; that takes no longer than `patience` seconds."""
         with suppress(Exception):  # the server is away, or the store is being purged
             self.release(self.acquire(now))
         if not self._holds_claim:  # it was released meanwhile
@@ -375,8 +378,6 @@ class PostgreSQLSessions(Pool):
 def driver_for(store: str) -> Any:
     """Return psycopg2; `SetupError` if it is not installed, or can't be imported."""
     try:
-        driver = import_optional("psycopg2", extra="postgresql")
-        import_optional("psycopg2.extensions", extra="postgresql")
+        return import_optional("psycopg2", extra="postgresql")
     except LibraryError as error:
         raise SetupError(f"The store {store} is set to PostgreSQL, whose driver can't be used: {error}") from error
-    return driver

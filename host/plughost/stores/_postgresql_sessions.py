@@ -50,13 +50,6 @@ _SETTINGS: Final = {
     "tcp_keepalives_interval": 10,
     "tcp_keepalives_count": 3,
 }
-# What an administrator allows ordinary transactions may be too short for a migration. From version 14 on, a server
-# rolls a long one back soon after its host was killed.
-_MIGRATION_LIMITS: Final = """
-SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false)
-FROM pg_settings
-WHERE name IN ('client_connection_check_interval', 'idle_in_transaction_session_timeout', 'transaction_timeout')
-"""
 _HAS_PRIVILEGES: Final = """
 SELECT coalesce(bool_and(has_table_privilege(to_regclass(?), privilege)), true) FROM unnest(?::text[]) AS privilege
 """
@@ -226,15 +219,8 @@ class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
     def script(self, sql: str) -> None:
         self.rows(sql)
 
-    def adjust_limits(self) -> None:
-        """Replace the limits of time that hold for ordinary sessions by those of a migration."""
-        self.rows(_MIGRATION_LIMITS)
-
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
         cursor.execute(sql, values)
-
-    def has_table(self, name: str) -> bool:
-        return bool(self.rows("SELECT to_regclass(?) IS NOT NULL", quote(name))[0][0])
 
     def columns(self, table: str) -> frozenset[str]:
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"

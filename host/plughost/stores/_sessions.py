@@ -29,7 +29,7 @@ MAX_INTEGER: Final = 2**63 - 1
 
 
 class Mode(IntEnum):
-    """How an operation uses a store. Its success ends a failure of the same or a lower mode."""
+    """How an operation uses a store. Its success ends a failure of the same or a lower mode, except the probe's."""
 
     READ = 0
     PROBE = 1
@@ -199,8 +199,12 @@ class BaseAdminSession(Session):
             return super().execute(fetch, sql, values)  # type: ignore[safe-super] # the session of a database comes next
 
     @abstractmethod
+    def columns(self, table: str) -> frozenset[str]:
+        """Return the names of a table's columns; none without the table."""
+
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
+        return bool(self.columns(name))
 
     def schema_number(self) -> int:
         """Return the number of the store's newest applied migration; 0 if there is none."""

@@ -139,7 +139,6 @@ class SQLiteSessions(Pool):
         self._open_reader = partial(connect, writes=False)
         self._file, self._is_read_only = database.file, config.read_only
         self._verify_at = 0.0
-        self._for_pony = for_pony
 
     def _connect(self, _deadline: float) -> sqlite3.Connection:
         return self._open_reader()
@@ -164,12 +163,9 @@ class SQLiteSessions(Pool):
             raise Unavailable(f"The file of the {self.label} is read-only")
 
     def claim(self) -> None:
-        """Open a first connection for Pony, which prepares it slowly; `SQLite.shared_claim` holds the claim."""
-        if self._for_pony:
-            self.release(self.acquire(0.0))
+        """Do nothing: `SQLite.shared_claim` holds the claim."""
 
-    def release_claim(self) -> None:
-        self.disconnect()
+    release_claim = claim
 
     def tablespace_clauses(self, _session: Session, _tables: Iterable[str]) -> Iterable[str]:
         return ("",)
@@ -272,11 +268,7 @@ class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
         for statement in split_statements(sql):  # executescript would commit first
             self.rows(statement)
 
-    def has_table(self, name: str) -> bool:
-        return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", name))
-
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none without the table."""
         # In its SQL their case is all the same.
         return frozenset(name for (name,) in self.rows("SELECT lower(name) FROM pragma_table_xinfo(?)", table))
 

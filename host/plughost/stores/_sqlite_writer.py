@@ -22,7 +22,6 @@ T = TypeVar("T")
 Statement = Callable[[sqlite3.Connection], T]
 """Runs one statement, and returns its result."""
 
-_BATCH_LIMIT: Final = 64
 _WAIT_THRESHOLD: Final = 0.01
 
 
@@ -60,7 +59,7 @@ class Writer:
                 connection = self._begin(deadline)
                 with self.slots.lock:
                     queue = self.slots.queue
-                    while queue and queue[0].statement is not None and len(batch) <= _BATCH_LIMIT:
+                    while queue and queue[0].statement is not None:
                         batch.append(queue.popleft())
                 self._run_batch(connection, batch)
             except BaseException as error:  # noqa: BLE001 - each thread raises its own below
