@@ -212,12 +212,13 @@ class Availability:
         if is_back:
             self._logger.info("the store is back")
         failure, handle = self.failure, self.handle
-        if failure is None or handle is None:
+        if failure is None or handle is None or (mode is Mode.READ and failure[1] is not mode):
             return
-        if failure[1] is not mode and (mode is Mode.READ or failure[1] is Mode.PROBE):
-            return
-        if failure[1] is Mode.WRITE and not self._can_create_table(handle) and mode is Mode.PROBE:
-            return
+        if failure[1] is Mode.WRITE:
+            if not self._can_create_table(handle) and mode is Mode.PROBE:
+                return
+        elif failure[1] is Mode.PROBE and mode is not Mode.PROBE:
+            handle.sessions.probe(writes=True)
         with self._lock:
             if self.failure is not failure:  # another thread logged it
                 return

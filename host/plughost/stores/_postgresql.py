@@ -339,6 +339,7 @@ class PostgreSQLSessions(Pool):
                 self._watcher_lock.release()
 
     def _run_watcher(self) -> None:
+        restorer: threading.Thread | None = None
         interval = min(_WATCH_INTERVAL, (self.patience + self._statement_timeout) / 4)
         while not self.closed.wait(interval) or self._watched:  # operations may outlast their store
             if self.closed.is_set():
@@ -347,8 +348,11 @@ class PostgreSQLSessions(Pool):
             now = time.monotonic()
             self._cut_off_overdue(now)
             self.shrink(now)
-            if self._holds_claim and not self._watched:
-                self._restore_claim(now)
+            if self._holds_claim and not self._watched and not (restorer and restorer.is_alive()):
+                # In a thread of its own, since this one also watches the connections of operations.
+                restorer = threading.Thread(target=self._restore_claim, args=(now,), daemon=True)
+                with suppress(RuntimeError):  # no thread can be started at the moment
+                    restorer.start()
         self._watcher_lock.release()
 
     def _cut_off_overdue(self, now: float) -> None:
@@ -360,7 +364,7 @@ class PostgreSQLSessions(Pool):
                     shut_down(connection)
 
     def _restore_claim(self, now: float) -> None:
-        """Open a connection to hold the claim, if there is none; that takes no longer than `patience` seconds."""
+        """Open a connection to hold the claim, if there is none."""
         with suppress(Exception):  # the server is away, or the store is being purged
             self.release(self.acquire(now))
         if not self._holds_claim:  # it was released meanwhile

@@ -29,7 +29,7 @@ MAX_INTEGER: Final = 2**63 - 1
 
 
 class Mode(IntEnum):
-    """How an operation uses a store. Its success ends a failure of the same or a lower mode, except the probe's."""
+    """How an operation uses a store. Its success ends a failure of the same or a lower mode."""
 
     READ = 0
     PROBE = 1
