@@ -8,8 +8,7 @@ from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
 from plughost._plugins.environment import sort_graph
-from plughost._plugins.failures import Failure
-from plughost._plugins.registry import PluginRecord, Registry, State
+from plughost._plugins.registry import Failure, PluginRecord, Registry, State
 from plughost._plugins.validation import routing_problem
 from plughost.stores._config import variable_name
 

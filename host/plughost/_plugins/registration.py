@@ -16,7 +16,7 @@ from plughost._api.declarations import Check, Middleware, Observer, Page, RouteG
 from plughost._api.errors import PluginError
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.jobs import Job
-from plughost._plugins.failures import Failure
+from plughost._plugins.registry import Failure
 from plughost._plugins.signatures import require_plain
 from plughost._plugins.validation import check, require_idempotency_store
 from plughost._settings.errors import SettingsError, did_you_mean

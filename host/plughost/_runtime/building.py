@@ -10,8 +10,7 @@ from plughost._api.context import PluginContext
 from plughost._apps.application import SiteApp, build_site_apps
 from plughost._optional import ZSTD, LibraryError, import_optional
 from plughost._plugins import conflicts, registration
-from plughost._plugins.failures import Failure
-from plughost._plugins.registry import State
+from plughost._plugins.registry import Failure, State
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
