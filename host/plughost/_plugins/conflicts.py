@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +20,22 @@ _STORE_ADVICE: Final = "Let an author rename one of the two stores, or disable o
 _field = re.compile(r"\{[^{}]*\}")
 
 
-def find_store_conflicts(registry: Registry) -> None:
-    """Fail each plugin that claims a store or table of an earlier one. See `find_conflicts`."""
-    _fail_conflicting(registry, _store_claims, lambda _entry, _others: None)
-
-
 def find_conflicts(registry: Registry) -> None:
-    """Fail each plugin that claims a route or name of an earlier one.
+    """Fail each plugin that claims a name, route or table of an earlier one.
 
-    The earlier one, in the registry's order, keeps it. The message names both.
+    The earlier one, in the registry's order, keeps it. The message names both. Call it whenever plugins have declared.
     """
-    _fail_conflicting(registry, _mount_claims, _routing_conflict)
+    owners: dict[str, PluginRecord] = {}
+    for record in registry.active():
+        if record.state is not State.ACTIVE:  # blocked meanwhile: a plugin that it requires has failed
+            continue
+        claims = list(_claims(record))
+        # Check claims first: their message is clearer than that of the routes.
+        failure = _claim_conflict(claims, owners) or _routing_conflict(record, owners.values())
+        if failure is not None:
+            registry.fail(record, failure)
+        else:
+            owners.update(dict.fromkeys(claims, record))
 
 
 def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware], ...]:
@@ -50,24 +55,6 @@ def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware
             registry.fail(record, Failure("register_middleware", cause, "Disable one of these plugins."))
 
 
-def _fail_conflicting(
-    registry: Registry,
-    claims_of: Callable[[PluginRecord], Iterator[str]],
-    find_conflict: Callable[[PluginRecord, Iterable[PluginRecord]], Failure | None],
-) -> None:
-    owners: dict[str, PluginRecord] = {}
-    for record in registry.active():
-        if record.state is not State.ACTIVE:  # blocked meanwhile: a plugin that it requires has failed
-            continue
-        claims = list(claims_of(record))
-        # Check claims first: their message is clearer than that of the routes.
-        failure = _claim_conflict(claims, owners) or find_conflict(record, owners.values())
-        if failure is not None:
-            registry.fail(record, failure)
-        else:
-            owners.update(dict.fromkeys(claims, record))
-
-
 def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
     repeated = next((claim for claim in claims if claims.count(claim) > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
@@ -83,17 +70,13 @@ def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failu
     return Failure("conflict", cause, "Disable one of the two plugins.")
 
 
-def _store_claims(record: PluginRecord) -> Iterator[str]:
-    """Yield the claims of a plugin's stores, as words for a message. Each must be unique on the host."""
-    for store in record.declared.stores:
+def _claims(record: PluginRecord) -> Iterator[str]:
+    """Yield the claims of a plugin, as words for a message. Each must be unique on the host."""
+    declared = record.declared
+    for store in declared.stores:
         yield f"store {store.name}"
         yield f"setting stores.urls.{variable_name(store.name)} of stores that differ only in - and _"
         yield from (f"table {table.lower()}" for table in store.tables)
-
-
-def _mount_claims(record: PluginRecord) -> Iterator[str]:
-    """Yield the other claims of a plugin, as words for a message. Each must be unique on the host."""
-    declared = record.declared
     for group in declared.groups:
         site = record.site_of(group)
         yield f"prefix {group.prefix} on site {site}"

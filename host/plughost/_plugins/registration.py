@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import pluggy
 from pydantic import BaseModel
 
-from plughost._api.declarations import Check, Middleware, Observer, Page, RouteGroup, Store
+from plughost._api.declarations import Check, Declarations, Middleware, Observer, Page, RouteGroup, Store
 from plughost._api.errors import PluginError
 from plughost._api.hookspecs import documented_hooks
 from plughost._api.jobs import Job
@@ -59,6 +59,7 @@ def _declare_again(record: PluginRecord, registry: Registry, last_hook: str) -> 
     """
     if record.reused:  # earlier troubles and times are dropped
         record.reused, record.trouble, record.seconds = False, [], {}
+    record.declared = Declarations(stores=record.declared.stores)
     plugin = registry.attempt(record, "import", _import, record)
     if plugin is not record.plugin and record.failure is None:
         registry.manager.unregister(record.plugin)

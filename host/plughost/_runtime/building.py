@@ -37,7 +37,7 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
     registration.validate_settings(registry, settings)
     rate_limits = set_contexts(host, registry, settings, settings.host.trusted)
     registration.declare_stores(registry)
-    conflicts.find_store_conflicts(registry)
+    conflicts.find_conflicts(registry)  # of stores, before they are prepared
     declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
     stores = prepare_stores(declared, settings.stores, running.stores, host.logger, host.events)
     _fail_for_stores(registry, stores)
