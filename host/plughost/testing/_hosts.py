@@ -32,7 +32,7 @@ from plughost._runtime.host import Host
 from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
-from plughost._tls.self_signed import ensure_self_signed
+from plughost._tls.certificates import ensure_self_signed
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
