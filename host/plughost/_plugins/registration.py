@@ -182,7 +182,10 @@ def _validate_plugin_settings(record: PluginRecord, registry: Registry, settings
             where = f"the settings model {model.__name__} has a field {reserved[0]}"
             raise PluginError(f"{where}, which is the host's: give it another name")
     try:
-        values, mount = settings.plugin_settings(record.name, model), settings.mount_settings(record.name)
+        values, mount = (
+            settings.plugin_settings(record.name, model),
+            settings.plugin_settings(record.name, MountSettings),
+        )
     except SettingsError as error:
         raise PluginError("; ".join(error.problems), f"Mend the table [plugins.{record.name}].") from None
     if model is _NoSettings:
@@ -288,7 +291,8 @@ def update_context(
         record.context = replace(record.context, announcements=[], logins={}, queries={}, **changes)
         _declare_again(record, registry, last_hook)
     else:
-        record.context._complete(**changes)  # noqa: SLF001 - see there
+        for name, value in changes.items():  # known only now that other plugins' hooks have returned
+            object.__setattr__(record.context, name, value)
 
 
 def find_conflicts(registry: Registry) -> None:

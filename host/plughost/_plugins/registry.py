@@ -163,9 +163,8 @@ class Registry:
 
     def call(self, record: PluginRecord, hook: str) -> Any:
         """Return the result of one plugin's implementation of a hook, or None if it has none."""
-        arguments = {} if hook in hookspecs.WITHOUT_CONTEXT else {"context": record.context}
         others = [plugin for plugin in self.manager.get_plugins() if plugin is not record.plugin]
-        results = self.manager.subset_hook_caller(hook, others)(**arguments)
+        results = self.manager.subset_hook_caller(hook, others)(context=record.context)
         return results[0] if results else None
 
     def notify(self, record: PluginRecord, hook: str) -> Failure | None:
