@@ -78,7 +78,7 @@ class Host(HostState):
             self.imported = host.attempted | self.imported
         return host
 
-    def start(self, environment: Environment | None = None) -> None:
+    def start(self) -> None:
         """Build a generation, open the listeners of its sites, and serve in other threads.
 
         Raises:
@@ -89,7 +89,7 @@ class Host(HostState):
         """
         set_stack_size()
         with self._change_lock:
-            environment = environment or self.environment()
+            environment = self.environment()
             registry = self._registry(environment, self.settings)
             self.attempted = imported_snapshots(registry, environment)
             generation = self._build(environment, registry, self.settings)

@@ -215,12 +215,11 @@ def running_host(
             lines=lines,
             clock=ManualClock(now) if now is not None else None,
         )
-        environment = host.environment()
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
-            host.without += tuple(_skipped(environment, {*plugins, *own}))
+            host.without += tuple(_skipped(host.environment(), {*plugins, *own}))
         with _explained():
-            host.start(environment)
+            host.start()
         try:
             yield RunningHost(host)
         finally:
