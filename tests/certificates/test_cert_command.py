@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
 from plughost._cli import main
+from plughost._tls.certificates import ensure_self_signed
 from plughost._tls.keypairs import PreparedTLS
-from plughost._tls.self_signed import ensure_self_signed
 
 
 @pytest.fixture

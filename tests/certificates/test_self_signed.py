@@ -19,8 +19,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from plughost._api.errors import CertificateError
-from plughost._tls.certificates import describe
-from plughost._tls.self_signed import ensure_self_signed
+from plughost._tls.certificates import describe, ensure_self_signed
 
 if TYPE_CHECKING:
     from plughost._tls.keypairs import PreparedTLS
@@ -221,7 +220,7 @@ def test_processes_that_start_at_once_agree(folder: Path, handshake: Any) -> Non
     """Four processes that start at the same time all serve the one certificate that the first of them made."""
     code = (
         "import sys; from pathlib import Path\n"
-        "from plughost._tls.certificates import describe; from plughost._tls.self_signed import ensure_self_signed\n"
+        "from plughost._tls.certificates import describe, ensure_self_signed\n"
         "sys.stdin.readline(); files = ensure_self_signed(Path(sys.argv[1]), [])\n"
         "print(files.made, describe(files).sha256, files.warnings)"
     )

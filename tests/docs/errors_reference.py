@@ -19,7 +19,7 @@ import falcon
 from plughost._apps.application import _DEFAULT_DESCRIPTIONS
 from plughost._cli import options
 from plughost._plugins.environment import ENTRY_POINT_GROUP, InstalledPlugin
-from plughost._plugins.failures import Failure, with_advice
+from plughost._plugins.registry import Failure, with_advice
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_TEXTS: Final = 4
@@ -35,7 +35,6 @@ COMMANDS: Final = {
 """The errors that end a command, and their exit codes."""
 
 WORDS: Final = {
-    "<cause>; <rule>": "a metric whose name, labels or bounds can't be used, and the rule for them",
     "<groups>": "two routes of the plugin that can't stand beside each other, and why",
     "<error>": "a hook of a name, or with an argument, that there is none of",
     "<error><ending>": "an import or a hook that did not return in time",

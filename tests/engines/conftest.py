@@ -25,7 +25,7 @@ from plughost._servers import Engine, EngineOptions, TLSFiles, open_engine
 from plughost._servers.connections import open_socket
 from plughost._servers.dispatcher import Dispatcher
 from plughost._servers.processor import TOKIO_WORKER
-from plughost._tls.self_signed import ensure_self_signed
+from plughost._tls.certificates import ensure_self_signed
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field, SecretStr
 
-from plughost import CommandError, PluginContext, hookimpl
+from plughost import CommandError, PluginContext, RouteGroup, hookimpl
 from plughost._settings.editing import with_value
 from plughost.testing import RunningHost, plugin_distribution, running_host
+
+from .plugins import Says, group_of
 
 WRITTEN = """
 [plugins.greeting]
@@ -168,3 +170,33 @@ def test_the_temporary_file_of_a_killed_process_is_removed(host: RunningHost) ->
     host.host.view.control.change_setting("grace_time", 4.0)
     assert not old.exists()
     assert new.exists()
+
+
+class Movable:
+    """A plugin whose prefix is a setting."""
+
+    class Settings(BaseModel):
+        """Its table."""
+
+        prefix: str = "/shared"
+
+    @hookimpl
+    def register_settings(self) -> type[Settings]:
+        """Return the model."""
+        return self.Settings
+
+    @hookimpl
+    def register_routes(self, context: PluginContext[Settings]) -> list[RouteGroup]:
+        """Mount a route below the prefix."""
+        return [group_of(Says("moved"), context.settings.prefix)]
+
+
+def test_what_a_plugin_declared_before_its_settings_changed_is_no_conflict() -> None:
+    """It moves to the site of another plugin with its old prefix, and takes another prefix with it."""
+    distributions = [plugin_distribution("movable", Movable), plugin_distribution("other", Movable)]
+    settings = {"plugins": {"other": {"site": "library"}}}
+    with running_host(distributions=distributions, settings=settings) as host:
+        file = _file(host)
+        file.write_text(f'{file.read_text()}\n[plugins.movable]\nsite = "library"\nprefix = "/own"\n')
+        report = host.host.reload()
+        assert (report.changed, report.reused, report.problems) == (("movable",), ("other",), ())

@@ -24,7 +24,6 @@ from plughost import (
     hookimpl,
     write_private,
 )
-from plughost._api.hookspecs import WITHOUT_CONTEXT
 from plughost.testing import plugin_distribution, running_host
 
 BUILD_HOOKS = (
@@ -52,7 +51,7 @@ class UnspeakableError(Exception):
 def hook_of(name: str, act: Callable[[], Any]) -> Plugin:
     """Return a plugin with one hook that calls a function."""
     hooks: dict[str, Callable[..., Any]] = {name: lambda context: act()}
-    if name in WITHOUT_CONTEXT:
+    if name in {"register_settings", "register_commands"}:  # without a context
         hooks = {name: lambda *_: act()}
     return Plugin(**hooks)
 

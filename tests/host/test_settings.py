@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from plughost._settings.errors import SettingsError
-from plughost._settings.models import HostSettings
+from plughost._settings.models import HostSettings, MountSettings
 from plughost._settings.sources import RESTART_ONLY, Settings, read_settings
 
 SECRET = "hunter2-secret"
@@ -55,7 +55,7 @@ def problems(text: str, folder: Path, **environment: str) -> str:
 
     def read_all() -> None:
         settings = read(text, folder, **environment)
-        settings.mount_settings("shop")
+        settings.plugin_settings("shop", MountSettings)
         settings.plugin_settings("shop", Model)
 
     with pytest.raises(SettingsError) as raised:

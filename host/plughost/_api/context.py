@@ -74,11 +74,6 @@ class PluginContext(Generic[SettingsT]):
     queries: dict[str, Callable[[], Mapping[str, Any]]] = field(default_factory=dict)
     audits: Audit | None = None
 
-    def _complete(self, **values: Any) -> None:
-        """Set what the host learns only when other plugins' hooks have returned. For the host."""
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
-
     @property
     def host(self) -> HostView:
         """What the plugin may see of its host."""

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from plughost.http._request import Request
 
 PROJECT: Final = "plughost"
-WITHOUT_CONTEXT: Final = frozenset({"register_settings", "register_commands"})
 
 
 def documented_hooks() -> dict[str, str]:

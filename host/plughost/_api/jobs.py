@@ -134,12 +134,10 @@ def next_time(job: Job, after: datetime) -> datetime | None:
     try:
         zone = UTC if job.timezone == "UTC" else ZoneInfo(job.timezone)
     except (KeyError, ValueError, TypeError, OSError):
-        message = f"there is no time zone {job.timezone!r} on this machine"
-        raise ValueError(message) from None
+        raise ValueError(f"there is no time zone {job.timezone!r} on this machine") from None
     try:
         times = (each.astimezone(UTC) for each in CronSim(str(job.cron), after.astimezone(zone)))
         # In the hour that comes twice, CronSim's first time may be past: the one in the first of the two.
         return next((each for each in times if each > after), None)
     except CronSimError as error:
-        message = f"cron {job.cron!r}: {error}; it has five fields, such as '30 4 * * mon-fri'"
-        raise ValueError(message) from None
+        raise ValueError(f"cron {job.cron!r}: {error}; it has five fields, such as '30 4 * * mon-fri'") from None

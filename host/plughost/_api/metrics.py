@@ -81,8 +81,7 @@ class Metric:
 
     def _key(self, labels: Mapping[str, object]) -> tuple[str, ...]:
         if labels.keys() != set(self.labels):
-            message = f"the metric {self.name} has the labels {self.labels}, and was given {tuple(labels)}"
-            raise TypeError(message)
+            raise TypeError(f"the metric {self.name} has the labels {self.labels}, and was given {tuple(labels)}")
         return tuple(_shown(str(labels[name])) for name in self.labels)
 
     def _cell(self, key: tuple[str, ...], size: int = 1) -> list[float]:
@@ -113,8 +112,7 @@ class Counter(Metric):
         """
         amount = float(amount)
         if not amount >= 0:  # nor NaN, from which no counter recovers
-            message = f"the counter {self.name} only grows, and was to grow by {amount}; use a gauge"
-            raise ValueError(message)
+            raise ValueError(f"the counter {self.name} only grows, and was to grow by {amount}; use a gauge")
         key = self._key(labels)
         with self._lock:
             self._cell(key)[0] += amount
@@ -192,16 +190,14 @@ class Metrics:
         return tuple(each.view(plugin) for each in metrics)
 
     def _make(self, kind: Callable[..., M], name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> M:
-        wrong = [each for each in (name, *labels) if not _name(each)] + [
-            each for each in labels if each in _RESERVED_LABELS
-        ]
+        wrong = [each for each in (name, *labels) if not _name(each)]
+        wrong += [each for each in labels if each in _RESERVED_LABELS]
         if wrong or list(bounds) != sorted(set(bounds)):
-            cause = (
-                f"the metric {name!r} has {f'the name or label {wrong[0]!r}' if wrong else 'bounds that do not rise'}"
+            fault = f"the name or label {wrong[0]!r}" if wrong else "bounds that do not rise"
+            raise PluginError(
+                f"the metric {name!r} has {fault}; names are lower-case words joined by _, and labels not plugin, and "
+                "not job, instance, le or quantile, which are Prometheus' own"
             )
-            rule = "names are lower-case words joined by _, and labels not plugin,"
-            rule += " and not job, instance, le or quantile, which are Prometheus' own"
-            raise PluginError(f"{cause}; {rule}")
         new: Any = kind(name, about, labels, bounds)
         with self._lock:
             existing: Any = self._metrics.setdefault(name, new)

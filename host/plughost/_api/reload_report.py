@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from rich.console import Console, ConsoleOptions, RenderableType
-    from rich.measure import Measurement
+    from rich.console import RenderableType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +73,9 @@ class ReloadReport:
 
     def __rich__(self) -> RenderableType:
         """Return the report for rich's consoles."""
-        from rich.console import Group  # noqa: PLC0415 - only commands print it
+        from rich.columns import Columns  # noqa: PLC0415 - only commands print it
+        from rich.console import Group  # noqa: PLC0415 - see above
+        from rich.constrain import Constrain  # noqa: PLC0415 - see above
         from rich.table import Table  # noqa: PLC0415 - see above
         from rich.text import Text  # noqa: PLC0415 - see above
 
@@ -84,16 +85,16 @@ class ReloadReport:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
         table.add_column(overflow="fold")
         table.add_column(overflow="fold")
+        for what in ("added", "changed", "disabled", "removed", "reused"):
+            names = [self._with_seconds(name) for name in getattr(self, what)]
+            if names:
+                table.add_row(f"  {what}", Constrain(Columns(names, padding=(0, 2)), len("  ".join(names))))
         for heading, style, text in self._rows():
-            table.add_row(Text(f"  {heading}", style=style), text if isinstance(text, _Names) else Text(text))
+            table.add_row(Text(f"  {heading}", style=style), Text(text))
         return Group(head, table)
 
-    def _rows(self) -> Iterator[tuple[str, str, str | _Names]]:
-        """Yield the rows to print: a heading, its style, and the text."""
-        for what in ("added", "changed", "disabled", "removed", "reused"):
-            names = getattr(self, what)
-            if names:
-                yield what, "", _Names(map(self._with_seconds, names))
+    def _rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the rows on what went wrong, and on the certificate: a heading, its style, and the text."""
         for what, style in (("failed", "bold red"), ("blocked", "yellow"), ("trouble", "bold red")):
             yield from ((what, style, f"{label}\n{reason}") for label, reason in getattr(self, what))
         yield from (("cut off", "yellow", each) for each in self.cut_off)
@@ -111,26 +112,3 @@ class ReloadReport:
 
     def _with_seconds(self, name: str) -> str:
         return f"{name} ({self.seconds[name]:.2f} s)" if name in self.seconds else name
-
-
-class _Names(tuple[str, ...]):
-    """Names in lines that end between two names, never within one."""
-
-    __slots__ = ()
-
-    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        from rich.text import Text  # noqa: PLC0415 - only commands print it
-
-        lines = [""]
-        for name in self:
-            longer = f"{lines[-1]}  {name}".strip()
-            if len(longer) <= options.max_width:
-                lines[-1] = longer
-            else:
-                lines.append(name)
-        yield Text("\n".join(filter(None, lines)))
-
-    def __rich_measure__(self, _console: Console, options: ConsoleOptions) -> Measurement:
-        from rich.measure import Measurement  # noqa: PLC0415 - only commands print it
-
-        return Measurement(max(map(len, self)), len("  ".join(self))).clamp(max_width=options.max_width)

@@ -26,9 +26,8 @@ from plughost._cli.options import (
     say,
 )
 from plughost._runtime.control import send_command
-from plughost._tls.certificates import certificate_in_use, describe, tls_folder
+from plughost._tls.certificates import certificate_in_use, describe, ensure_self_signed, tls_folder
 from plughost._tls.keypairs import chain_pem, read_chain
-from plughost._tls.self_signed import ensure_self_signed
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -177,7 +177,7 @@ def user_name(uid: int) -> str:
     """Return the name of a system user; the number if it has no name, as in a container."""
     try:
         return pwd.getpwuid(uid).pw_name
-    except KeyError:  # it has no name, as in a container
+    except KeyError:
         return str(uid)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from packaging.utils import canonicalize_name
@@ -176,12 +175,7 @@ def _database_of(place: str) -> str:
 
 
 def report_swapped(
-    running: Generation,
-    following: Generation,
-    started: float,
-    *,
-    cut_off: Iterable[str],
-    restart_needed: Iterable[str],
+    running: Generation, following: Generation, *, cut_off: Iterable[str], restart_needed: Iterable[str]
 ) -> ReloadReport:
     """Return the report of a reload that swapped in a generation."""
     after, active, leaving = following.registry, following.registry.active(), running.registry.active()
@@ -201,14 +195,13 @@ def report_swapped(
         cut_off=tuple(cut_off),
         restart_needed=tuple(restart_needed),
         trouble=(*trouble_of(active), *trouble_of(leaving, "stopping")),
-        seconds=_seconds(after, started),
+        seconds=_seconds(after),
     )
 
 
 def report_unchanged(
     running: Generation,
     problems: Iterable[str],
-    started: float,
     *,
     refused: Iterable[PluginRecord] = (),
     restart_needed: Iterable[str] = (),
@@ -221,7 +214,7 @@ def report_unchanged(
         failed=_failure_reasons(refused, State.FAILED),
         blocked=_failure_reasons(refused, State.BLOCKED),
         restart_needed=tuple(restart_needed),
-        seconds=_seconds(refused, started),
+        seconds=_seconds(refused),
     )
 
 
@@ -239,10 +232,6 @@ def _failure_reasons(records: Iterable[PluginRecord], state: State) -> tuple[tup
     return tuple((record.installed.label, str(record.failure)) for record in records if record.state is state)
 
 
-def _seconds(records: Iterable[PluginRecord], started: float) -> dict[str, float]:
-    by_plugin = {
-        record.name: round(sum(record.seconds.values()), 4)
-        for record in records
-        if record.state is State.ACTIVE and not record.reused
-    }
-    return {**by_plugin, "total": round(monotonic() - started, 4)}
+def _seconds(records: Iterable[PluginRecord]) -> dict[str, float]:
+    loaded = (record for record in records if record.state is State.ACTIVE and not record.reused)
+    return {record.name: round(sum(record.seconds.values()), 4) for record in loaded}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from math import inf
@@ -11,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.bounded import Interrupted, bounded
 from plughost._logging import silent_logger
+from plughost._plugins.discovery import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._plugins.registry import Registry
-from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import build, migrate, rehearse
 from plughost._runtime.generation import (
     Generation,
@@ -77,7 +78,7 @@ class Host(HostState):
             self.imported = host.attempted | self.imported
         return host
 
-    def start(self, environment: Environment | None = None) -> None:
+    def start(self) -> None:
         """Build a generation, open the listeners of its sites, and serve in other threads.
 
         Raises:
@@ -88,7 +89,7 @@ class Host(HostState):
         """
         set_stack_size()
         with self._change_lock:
-            environment = environment or self.environment()
+            environment = self.environment()
             registry = self._registry(environment, self.settings)
             self.attempted = imported_snapshots(registry, environment)
             generation = self._build(environment, registry, self.settings)
@@ -106,7 +107,8 @@ class Host(HostState):
         """
         with self._change_lock:
             started = monotonic()
-            report = self._renew_certificate(self._reload(started, accept))
+            report = self._renew_certificate(self._reload(accept))
+            report = replace(report, seconds={**report.seconds, "total": round(monotonic() - started, 4)})
             frozen = gc.get_freeze_count()
             gc.unfreeze()
             gc.collect()  # the old generation is full of reference cycles
@@ -158,23 +160,23 @@ class Host(HostState):
         self.lifecycle.enter(Phase.STOPPED)
         return answered
 
-    def _reload(self, started: float, accept: Collection[str]) -> ReloadReport:
+    def _reload(self, accept: Collection[str]) -> ReloadReport:
         running = self.generation
         if not self.lifecycle.is_serving:
-            return report_unchanged(running, [f"the host is {self.lifecycle.phase}, not serving"], started)
+            return report_unchanged(running, [f"the host is {self.lifecycle.phase}, not serving"])
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
-            return report_unchanged(running, error.problems, started)
+            return report_unchanged(running, error.problems)
         environment = self._discovery.discover(settings.host.allowed)
         registry = self._registry(environment, settings)
         self.attempted = imported_snapshots(registry, environment)
         damaged = damaged_plugins(environment, running, {*settings.host.disabled, *accept})
         if damaged:
-            return report_unchanged(running, damaged, started)
+            return report_unchanged(running, damaged)
         reasons = restart_reasons(self.attempted, self.imported, environment.shared)
         if reasons:
-            return report_unchanged(running, [], started, restart_needed=reasons)
+            return report_unchanged(running, [], restart_needed=reasons)
         restore_modules = reuse_unchanged(registry, running.registry, environment, self.imported)
         try:
             following = self._build(environment, registry, settings, accept)
@@ -184,10 +186,10 @@ class Host(HostState):
             self.imported = self.attempted | self.imported
             problems = [str(error) or type(error).__name__]
             refused = error.registry if isinstance(error, GenerationRefused) else ()
-            return report_unchanged(running, problems, started, refused=refused)
+            return report_unchanged(running, problems, refused=refused)
         cut_off = self._retire(running, following)
         self.imported = unload_removed(self.imported, self.attempted)
-        return report_swapped(running, following, started, cut_off=cut_off, restart_needed=needs_restart)
+        return report_swapped(running, following, cut_off=cut_off, restart_needed=needs_restart)
 
     def _registry(self, environment: Environment, settings: Settings) -> Registry:
         """Return a registry of all installed plugins. Those to skip are disabled."""

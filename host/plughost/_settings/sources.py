@@ -191,12 +191,11 @@ class Settings:
         """Return a path of the settings made absolute."""
         return None if given is None else (self.base / given.expanduser()).absolute()
 
-    def mount_settings(self, plugin: str) -> MountSettings:
-        """Return the host's part of a plugin's table."""
-        return self.plugin_settings(plugin, MountSettings)
-
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
+        """Validate a plugin's table with the plugin's model, or the host's part of it with `MountSettings`.
+
+        Unknown keys are refused even if the model allows them.
+        """
         is_host_part = model is MountSettings
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
@@ -239,7 +238,7 @@ class Settings:
         """Yield every setting in force, including the host's part of each plugin's table. Secrets are masked."""
         yield from self._values(self.host, "", self.raw, ENV_PREFIX)
         for name, model in plugins.items():
-            for each in (self.mount_settings(name), model):
+            for each in (self.plugin_settings(name, MountSettings), model):
                 if each is not None:
                     yield from self._values(each, f"plugins.{name}.", self.tables.get(name, {}), plugin_prefix(name))
 

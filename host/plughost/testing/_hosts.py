@@ -32,7 +32,7 @@ from plughost._runtime.host import Host
 from plughost._runtime.jobs import Clock
 from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
-from plughost._tls.self_signed import ensure_self_signed
+from plughost._tls.certificates import ensure_self_signed
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
@@ -215,12 +215,11 @@ def running_host(
             lines=lines,
             clock=ManualClock(now) if now is not None else None,
         )
-        environment = host.environment()
         if plugins is not None:
             own = [point.name for each in beside or () for point in each.entry_points.select(group=ENTRY_POINT_GROUP)]
-            host.without += tuple(_skipped(environment, {*plugins, *own}))
+            host.without += tuple(_skipped(host.environment(), {*plugins, *own}))
         with _explained():
-            host.start(environment)
+            host.start()
         try:
             yield RunningHost(host)
         finally:
