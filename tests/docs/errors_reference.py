@@ -19,7 +19,7 @@ import falcon
 from plughost._apps.application import _DEFAULT_DESCRIPTIONS
 from plughost._cli import options
 from plughost._plugins.environment import ENTRY_POINT_GROUP, InstalledPlugin
-from plughost._plugins.registry import Failure, with_advice
+from plughost._plugins.failures import Failure, with_advice
 
 ROOT: Final = Path(__file__).parents[2]
 MAX_TEXTS: Final = 4

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
     from plughost._api.host import Value
     from plughost._plugins.distributions import InstalledDistribution
-    from plughost._plugins.registry import Failure, Registry
+    from plughost._plugins.failures import Failure
+    from plughost._plugins.registry import Registry
     from plughost._runtime.generation import Generation
     from plughost._settings.sources import Settings
 

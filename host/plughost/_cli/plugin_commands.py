@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import InstalledPlugin
-    from plughost._plugins.registry import Failure
+    from plughost._plugins.failures import Failure
     from plughost.stores import OpenStore
 
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from plughost._api.context import PluginContext
 from plughost._apps.application import SiteApp, build_site_apps
 from plughost._optional import ZSTD, LibraryError, import_optional
-from plughost._plugins import registration
-from plughost._plugins.registry import Failure, State
+from plughost._plugins import conflicts, registration
+from plughost._plugins.failures import Failure
+from plughost._plugins.registry import State
 from plughost._runtime.audit import audit_warnings
 from plughost._runtime.generation import Generation
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
@@ -37,6 +38,7 @@ def build(host: HostState, environment: Environment, registry: Registry, setting
     registration.validate_settings(registry, settings)
     rate_limits = set_contexts(host, registry, settings, settings.host.trusted)
     registration.declare_stores(registry)
+    conflicts.find_conflicts(registry)
     declared = {record.name: record.declared.stores for record in registry.active() if record.declared.stores}
     stores = prepare_stores(declared, settings.stores, running.stores, host.logger, host.events)
     _fail_for_stores(registry, stores)
@@ -124,8 +126,8 @@ def _build_sites(host: HostState, registry: Registry, settings: Settings) -> dic
     If the authenticator's plugin fails, the others declare again without it.
     """
     while True:
-        registration.find_conflicts(registry)
-        middleware = registration.order_middleware(registry)
+        conflicts.find_conflicts(registry)
+        middleware = conflicts.order_middleware(registry)
         if not registration.withdraw_authenticator(registry):
             break
         registration.declare(registry)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.bounded import Interrupted, bounded
 from plughost._logging import silent_logger
-from plughost._plugins.discovery import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._plugins.registry import Registry
+from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import build, migrate, rehearse
 from plughost._runtime.generation import (
     Generation,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from plughost._api.declarations import Check, Health
 from plughost._api.jobs import Job, JobRun, JobView, next_time
-from plughost._plugins.registry import cause_of
+from plughost._plugins.failures import cause_of
 from plughost._servers.work import MAX_YIELDED, FunctionJob
 from plughost.stores._errors import StoreError
 
