@@ -297,19 +297,13 @@ def test_other_programs_variables_set_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
-    """Orchestrators set variables with this prefix: an unknown one is only a warning, with the most similar name."""
-    environment = {
-        "PLUGHOST_ADRESS": "::1",
-        "PLUGHOST_PORT_8080_TCP": "tcp://10.0.0.1:8080",
-        "PLUGHOST_ADDRESS": "::1",
-        "PLUGHOST_PLUGINS__SHOP__LIMIT": "3",
-        "PLUGHOST_PLUGINS__SHOP__INNER__DEPTH": "3",
-        "PLUGHOST_STORES__URLS__CATALOG": "x",
-        "PLUGHOST_CONFIG": "x",
-        "OTHER": "x",
-    }
+    """A variable that sets nothing is only a warning: orchestrators set some with this prefix."""
+    below = ("GRACE_TIME__X", "PLUGINS__SHOP__LIMIT__X")  # deeper than the key
+    nothing = ("ADRESS", *below, "PORT_8080_TCP")
+    right = ("ADDRESS", "PLUGINS__SHOP__LIMIT", "PLUGINS__SHOP__INNER__DEPTH", "STORES__URLS__CATALOG", "CONFIG")
+    environment = dict.fromkeys([*(f"PLUGHOST_{name}" for name in (*nothing, *right)), "OTHER"], "::1")
     warned = read("", tmp_path, **environment).unknown_variables({"shop": Model()})
-    assert len(warned) == 2
+    assert [each.split()[1] for each in warned] == [f"PLUGHOST_{name}" for name in nothing]
     assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
 
 

@@ -223,16 +223,17 @@ class Settings:
         plugins are not known, such as of disabled ones: each of their variables may be right.
         """
         passed = (*NOT_SETTINGS, *map(plugin_prefix, unread))
-        known = set(variable_names(HostSettings, ENV_PREFIX))
-        for name, model in plugins.items():
-            known.update(variable_names(MountSettings, plugin_prefix(name)))
-            known.update(variable_names(type(model), plugin_prefix(name)) if model is not None else ())
+        readers: list[tuple[type[BaseModel], str]] = [(HostSettings, ENV_PREFIX)]
+        for plugin, model in plugins.items():
+            models = (MountSettings, *([type(model)] if model is not None else ()))
+            readers += ((each, plugin_prefix(plugin)) for each in models)
+        known = {name for reader in readers for name in variable_names(*reader)}
         return [
             f"environment: {name} is no setting{did_you_mean(name, sorted(known), VARIABLES_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
             and not name.startswith(passed)
-            and not any(name == each or name.startswith(f"{each}__") for each in known)
+            and not (name.isupper() and any(_decode(*reader, name, "{}") for reader in readers))
         ]
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
