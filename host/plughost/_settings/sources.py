@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.masking import mask_urls
+from plughost._settings.misfits import misfits
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ class Settings:
         return self.plugin_settings(plugin, MountSettings)
 
     def plugin_settings(self, plugin: str, model: type[ModelT]) -> ModelT:
-        """Validate a plugin's table with the plugin's model. Unknown keys are refused even if the model allows them."""
+        """Validate a plugin's table with the plugin's model, see `_validate`."""
         is_host_part = model is MountSettings
         table = self.tables.get(plugin, {})
         own = {key: value for key, value in table.items() if (key in MountSettings.model_fields) is is_host_part}
@@ -257,11 +258,18 @@ class Settings:
 
 
 def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variables, name: str, place: str) -> ModelT:
-    """Validate a table, overridden by variables. Unknown keys are refused even if the model allows them."""
+    """Validate a table, overridden by variables. Unknown keys and misfits are refused even if the model allows them."""
+    merged = merge(table, variables.values)
+    errors = [*misfits(model, merged)]
+    places = {each["loc"] for each in errors}
     try:
-        return model.model_validate(merge(table, variables.values), extra="forbid")
+        validated = model.model_validate(merged, extra="forbid")
     except ValidationError as error:
-        raise SettingsError(describe_problems(error, name, model, place, variables.source)) from None
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        errors += [each for each in found if each["loc"] not in places]
+    if errors:
+        raise SettingsError(describe_problems(errors, name, model, place, variables.source))
+    return validated
 
 
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:
