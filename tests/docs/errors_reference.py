@@ -26,7 +26,18 @@ MAX_TEXTS: Final = 4
 """How many texts of one place in the code are listed. If there are more, they differ only in variable parts."""
 
 COMMANDS: Final = {
-    **dict.fromkeys(("CommandError", "CertificateError", "ListenError", "NotRunning", "NotPermitted", "PipError"), 1),
+    **dict.fromkeys(
+        (
+            "CommandError",
+            "CertificateError",
+            "ListenError",
+            "NotRunning",
+            "NotPermitted",
+            "StoppedMeanwhile",
+            "PipError",
+        ),
+        1,
+    ),
     **dict.fromkeys(("KeyFileError", "LibraryError", "SetupError", "MigrationError"), 1),
     "SettingsError": options.EXIT_USAGE,
     "ClickException": click.ClickException.exit_code,

@@ -77,7 +77,9 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("[sites]\n'the moon' = 1", "plughost.toml: sites.'the moon': unknown key; known: main, library, admin"),
         ("[sites.main]\nhttp_port = 70000", "plughost.toml: sites.main.http_port: "),
         ("[sites.main]\nhttp_engine = 'nginx'", "'waitress' or 'granian'"),
-        ("[sites.main]\nlisteners = []", "plughost.toml: sites.main.listeners: "),
+        ("[sites.main]\nlisteners = []", "plughost.toml: sites.main.listeners: must have at least 1 item"),
+        ("[sites.main]\nallowed_hosts = ['a b']", "sites.main.allowed_hosts.0: 'a b' is neither a name nor an address"),
+        ("[sites.main]\nhttp_port = 1e300", "plughost.toml: sites.main.http_port: must be a whole number"),
         ("trusted_proxies = ['10.0.0.1/8']", "plughost.toml: trusted_proxies.0: "),
         (
             "trusted_proxies = ['proxy']",
@@ -121,6 +123,8 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("plugins = 3", "plugins: it must hold one table a plugin"),
         ("[plugins]\nshop = 3", "plugins: it must hold one table a plugin"),
         ("[plugins.shop]\nlimt = 3", "plughost.toml: plugins.shop.limt: unknown key; did you mean limit?"),
+        ("[plugins.shop]\nlimit = true", "plughost.toml: plugins.shop.limit: must be a number, not true"),
+        ("[plugins.shop.inner]\ndepth = true", "plughost.toml: plugins.shop.inner.depth: must be a number, not true"),
         ("[plugins.shop]\nlimit = 0", "plughost.toml: plugins.shop.limit: "),
         ("[plugins.shop]\nsite = 'moon'", "plughost.toml: plugins.shop.site: "),
         ("[plugins.shop]\nbody_limit = 0", "plughost.toml: plugins.shop.body_limit: "),
@@ -145,7 +149,7 @@ def test_a_mistake_in_the_file_is_reported(text: str, message: str, tmp_path: Pa
 
 def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     """One start reports everything that is wrong with the host's own settings."""
-    assert len(problems("adress = 1\ngrace_time = -1\n[sites.main]\nthreads = 0", tmp_path).splitlines()) == 3
+    assert len(problems("adress = 1\nallowed = ['==x']\n[sites.main]\nthreads = 0", tmp_path).splitlines()) == 3
 
 
 @pytest.mark.parametrize(
@@ -297,19 +301,13 @@ def test_other_programs_variables_set_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_unknown_variable_is_a_warning(tmp_path: Path) -> None:
-    """Orchestrators set variables with this prefix: an unknown one is only a warning, with the most similar name."""
-    environment = {
-        "PLUGHOST_ADRESS": "::1",
-        "PLUGHOST_PORT_8080_TCP": "tcp://10.0.0.1:8080",
-        "PLUGHOST_ADDRESS": "::1",
-        "PLUGHOST_PLUGINS__SHOP__LIMIT": "3",
-        "PLUGHOST_PLUGINS__SHOP__INNER__DEPTH": "3",
-        "PLUGHOST_STORES__URLS__CATALOG": "x",
-        "PLUGHOST_CONFIG": "x",
-        "OTHER": "x",
-    }
+    """A variable that sets nothing is only a warning: orchestrators set some with this prefix."""
+    below = ("GRACE_TIME__X", "PLUGINS__SHOP__LIMIT__X")  # deeper than the key
+    nothing = ("ADRESS", *below, "PORT_8080_TCP")
+    right = ("ADDRESS", "PLUGINS__SHOP__LIMIT", "PLUGINS__SHOP__INNER__DEPTH", "STORES__URLS__CATALOG", "CONFIG")
+    environment = dict.fromkeys([*(f"PLUGHOST_{name}" for name in (*nothing, *right)), "OTHER"], "::1")
     warned = read("", tmp_path, **environment).unknown_variables({"shop": Model()})
-    assert len(warned) == 2
+    assert [each.split()[1] for each in warned] == [f"PLUGHOST_{name}" for name in nothing]
     assert warned[0] == "environment: PLUGHOST_ADRESS is no setting; did you mean PLUGHOST_ADDRESS?"
 
 

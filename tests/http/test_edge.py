@@ -54,13 +54,17 @@ def client(request: pytest.FixtureRequest, hosts: Mapping[str, RunningHost]) -> 
         yield opened
 
 
-@pytest.mark.parametrize("host", ["shop.example", "SHOP.example:8080", "www.shop.example", "shop.example.", "[::1]:1"])
+@pytest.mark.parametrize(
+    "host", ["shop.example", "SHOP.example:8080", "www.shop.example", "shop.example.", "shop.example:", "[::1]:1"]
+)
 def test_allowed_hosts_are_answered(client: httpx.Client, host: str) -> None:
-    """These are names in any case, subdomains of names with a star, and addresses, each with any port."""
+    """These are names in any case, subdomains of names with a star, and addresses, with any port, or an empty one."""
     assert client.get("/table/items/a", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evilshop.example", "127.0.0.2", "shop.example.evil.example"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:", "evilshop.example", "127.0.0.2", "shop.example.evil.example"]
+)
 def test_other_hosts_are_refused(client: httpx.Client, host: str) -> None:
     """The answer is 400 in the format of the group, or problem details, whether or not the resource exists."""
     answer = client.get("/table/items/a", headers={"Host": host})
@@ -168,7 +172,7 @@ def test_no_link_uses_an_unchecked_host(engine: str) -> None:
         host.client(transport=proxy, headers={"X-Forwarded-Host": "shop.example"}) as proxied,
     ):
         port, secure = host.port(), host.port(scheme="https")
-        for name in ("evil.example", "evil.example:81", "localhost.evil.example", "10.1.2.3"):
+        for name in ("evil.example", "evil.example:81", "evil.example:", "localhost.evil.example", "10.1.2.3"):
             links = client.get("/links", headers={"Host": name}).json()
             assert links == [f"http://localhost:{port}", f"https://localhost:{secure}/links"]
         for name in ("127.0.0.1", "api.localhost", "[::1]"):

@@ -205,6 +205,32 @@ def test_a_failure_of_any_kind_is_a_500_everywhere(client: httpx.Client, served:
     assert (served.plugin.codes, served.plugin.counted) == ([500], [500])
 
 
+@pytest.mark.parametrize(
+    ("error", "status", "kept"),
+    [
+        (ValueError(), 500, None),
+        (Unavailable("gone"), 503, None),
+        (falcon.HTTPPreconditionFailed(), 412, '"tag"'),  # raised on purpose
+    ],
+)
+def test_a_failure_has_no_header_of_a_result(
+    client: httpx.Client, served: Served, error: Exception, status: int, kept: str | None
+) -> None:
+    """Caches must not keep the failure of a resource, and no client could decode its body."""
+    headers = {"Content-Encoding": "gzip", "Cache-Control": "max-age=9", "ETag": '"tag"', "Location": "/does"}
+
+    def do(resp: falcon.Response) -> None:
+        resp.set_headers(headers)
+        raise error
+
+    served.plugin.does.do = do
+    answer = client.get("/does")
+    is_problem(answer, status)
+    assert "Content-Encoding" not in answer.headers
+    assert (answer.headers.get("ETag"), "Location" in answer.headers) == (kept, kept is not None)
+    assert ("max-age" in answer.headers.get("Cache-Control", "")) == (kept is not None)
+
+
 @pytest.mark.parametrize("what", ["exits", "streams an error", "names a header with a space"])
 def test_a_failure_has_one_id_if_the_client_sent_none(client: httpx.Client, served: Served, what: str) -> None:
     """The resource's log lines, the error line, the access line and the body have the same id."""

@@ -124,6 +124,7 @@ HEADERS: Final[Mapping[str, tuple[bytes, ...]]] = {
         b"[::1",
         b"[::1]:80",
         b"localhost:99999",
+        b"localhost:",
         b"localhost:abc",
         b"a" * 300,
         b"\xff",

@@ -44,9 +44,12 @@ def test_a_script_of_another_distribution_is_not_overwritten(sandbox: Sandbox, p
     assert "/bin/tool, a file of plughost-one" in sandbox.run("install", "two", code=1)
 
 
-@pytest.mark.parametrize("place", ["data/pyvenv.cfg", "scripts/activate", "entry point"])
+@pytest.mark.parametrize("place", ["data/pyvenv.cfg", "data/etc/own", "scripts/activate", "entry point"])
 def test_a_file_of_the_environment_is_not_overwritten(sandbox: Sandbox, place: str) -> None:
     """Such as its interpreter: nothing could run any more after it is uninstalled, or its installation undone."""
+    etc = sandbox.site.parents[2] / "etc"
+    etc.mkdir()
+    (etc / "own").write_text("the operator's own")
     wheel = partial(build_wheel, sandbox.wheels, "plughost-other", "1.0")
     if place == "entry point":
         wheel({"other.py": ""}, entry_points="[console_scripts]\npython = other:main\n")

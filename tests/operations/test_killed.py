@@ -31,6 +31,7 @@ def test_a_killed_installation_can_be_repeated(sandbox: Sandbox, left: list[str]
     for path in (sandbox.site / "plughost_greeter-1.0.dist-info").iterdir():
         if path.name not in left:
             path.unlink()
+    assert "left a part of plughost_greeter-1.0" in sandbox.run("install", "greeter", "--dry-run", code=1)
     wait_until(lambda: "Another command" not in sandbox.run("uninstall", "unknown", "--yes", code=1))
     assert "plughost_greeter-1.0" in sandbox.run("install", "greeter")
     assert {each["name"] for each in sandbox.json("plugins")} == {"greeter", "packages"}

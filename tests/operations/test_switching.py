@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.waiting import wait_until
 
-from plughost._api.errors import CommandError
+from plughost._api.errors import CommandError, NotRunning
 from plughost._settings.editing import with_value
 
 from .wheels import build_wheel, speaker_wheel
@@ -52,6 +53,21 @@ def test_a_disabled_plugin_is_gone_and_can_return(sandbox: Sandbox) -> None:
         assert sandbox.json("enable", "greeter")["reload"]["added"] == ["greeter"]
         assert host.get("/greeter").json()["word"] == "hello"
         assert host.get("/other").json()["count"] == 2
+
+
+@pytest.mark.parametrize("command", [("install", "deadly"), ("enable", "deadly")])
+def test_a_change_that_ends_the_host_is_undone(sandbox: Sandbox, command: tuple[str, str]) -> None:
+    """A plugin may end its process: the command fails, and the next host serves as before."""
+    deadly = "import os, sys\nif 'serve' in sys.argv:\n    os._exit(3)\n"
+    wheel = build_wheel(sandbox.wheels, "plughost-deadly", "1.0", {"deadly.py": deadly}, plugins={"deadly": "deadly"})
+    if command[0] == "enable":
+        sandbox.put(wheel)
+        sandbox.run("disable", "deadly")
+    before = sandbox.files(), (sandbox.folder / "plughost.toml").read_text()
+    with suppress(NotRunning), sandbox.serving() as host:
+        assert "stopped before it answered" in sandbox.run(*command, code=1)
+        assert host.process.wait() == 3
+    assert (sandbox.files(), (sandbox.folder / "plughost.toml").read_text()) == before
 
 
 def test_a_change_during_a_restart_holds_in_the_next_process(sandbox: Sandbox) -> None:

@@ -159,6 +159,7 @@ def test_the_host_and_its_requirements_cannot_be_uninstalled(sandbox: Sandbox) -
     assert "The host itself requires" in sandbox.run("uninstall", "falcon", "--yes", code=1)
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
     assert "did you mean greeter?" in sandbox.run("uninstall", "greater", "--yes", code=1)
+    assert "there are: greeter, packages." in sandbox.run("uninstall", "nothing", "--yes", code=1)
 
 
 @pytest.mark.thorough

@@ -92,7 +92,9 @@ class _Settings(BaseModel):
     limit: Limit
 
 
-@pytest.mark.parametrize("text", ["", "often", "0/minute", "-1/minute", "5/minute;3/second", "5/fortnight"])
+@pytest.mark.parametrize(
+    "text", ["", "often", "0/minute", "5/0 minutes", "-1/minute", "5/minute;3/second", "5/fortnight"]
+)
 def test_a_meaningless_limit_is_refused(text: str) -> None:
     """A limit is one amount per time, and allows at least one."""
     with pytest.raises(ValidationError, match="such as 100/minute or 5 per 2 hours, not "):

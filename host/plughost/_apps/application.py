@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # Not falcon.App: agents such as OpenTelemetry's replace it with a class that is not generic.
 App = falcon.app.App[Request, Response]
 
+_OF_THE_BODY: Final = ("Content-Encoding", "Content-Range", "Content-Disposition")
+_OF_THE_RESULT: Final = ("Cache-Control", "Expires", "ETag", "Last-Modified", "Location")
 _DEFAULT_DESCRIPTIONS: Final[Mapping[int, str]] = {
     404: "There is nothing at this address.",
     405: "This resource does not have that method; Allow names those that it has.",
@@ -230,7 +232,11 @@ class _ErrorHandlers:
         self._prefixes = prefixes
 
     def on_http_error(self, req: Request, resp: falcon.Response, error: falcon.HTTPError, _: object) -> None:
-        """Replace the response by a Falcon error, in the format of the request's route group."""
+        """Replace the response by a Falcon error, in the format of the request's route group.
+
+        Other headers stay, as in Falcon.
+        """
+        _delete_headers(resp, _OF_THE_BODY)
         # Middleware of the site may fail before routing.
         mounted = req.mounted or find_group(self._prefixes, raw_path(req.env))
         errors = mounted.errors if mounted is not None else PROBLEM_DETAILS
@@ -272,6 +278,7 @@ class _ErrorHandlers:
 
     def on_store_error(self, req: Request, resp: falcon.Response, error: StoreError, _: object) -> None:
         """Report an unavailable store or a conflict to the client. Handle other errors as unhandled exceptions."""
+        _delete_headers(resp, _OF_THE_RESULT)
         http_equivalent = http_error(error)
         if http_equivalent.status_code >= 500 and http_equivalent.status_code != 503:
             self.on_exception(req, resp, error, _)
@@ -280,6 +287,7 @@ class _ErrorHandlers:
 
     def on_exception(self, req: Request, resp: falcon.Response, error: Exception, _: object) -> None:
         """Log an unhandled exception, and respond with 500 and the request id, without details."""
+        _delete_headers(resp, _OF_THE_RESULT)
         self._logger.error(
             "unhandled exception",
             plugin=req.mounted.plugin if req.mounted is not None else None,
@@ -293,3 +301,8 @@ class _ErrorHandlers:
         description = f"The server failed on this request; its log tells more under the id {req.request_id}."
         failure = falcon.HTTPInternalServerError(title="Internal Server Error", description=description)
         self.on_http_error(req, resp, failure, _)
+
+
+def _delete_headers(resp: falcon.Response, names: Sequence[str]) -> None:
+    for name in names:
+        resp.delete_header(name)

@@ -94,6 +94,9 @@ class Edge:
         host = environ.get("HTTP_HOST")
         if host is None or self._is_allowed(host):
             return
+        if host.endswith(":") and self._is_allowed(host[:-1]):
+            environ["HTTP_HOST"] = host[:-1]  # an empty port is the scheme's own (RFC 3986, 3.2.3), but none for Falcon
+            return
         self._find(req.path, req)
         if host_name(host):
             raise HostRefused(description="The Host header names a host that this site does not serve.")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from plughost._api.errors import NotRunning
+from plughost._api.errors import CommandError, NotRunning
 from plughost._cli.completing import plugin_names
 from plughost._cli.options import EXIT_PROBLEMS, CommandT, config_option, console, json_option, print_json, say
 from plughost._plugins.environment import Environment
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
     from plughost._api.reload_report import ReloadReport
     from plughost._plugins.environment import InstalledPlugin
+    from plughost._settings.editing import Edit
     from plughost._settings.sources import Settings
 
 
@@ -84,6 +84,17 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
         _switch(now, "enable", disabled, lines, (), **options)
 
 
+def _reload(settings: Settings, edit: Edit, accept: Collection[str]) -> ReloadReport | None:
+    """Reload the running host, if there is one. If it fails to answer, undo the edit."""
+    try:
+        return reload_running(settings.data_dir, accept)
+    except NotRunning:
+        return None
+    except CommandError:
+        edit.undo()
+        raise
+
+
 def _switch(
     settings: Settings,
     verb: str,
@@ -110,10 +121,7 @@ def _switch(
     with CommandAudit(settings).recording(verb, target=target) as event:
         edit = edit_setting(settings, {}, "disabled", disabled)
         edit.apply()
-        report: ReloadReport | None = None
-        if not no_reload:
-            with suppress(NotRunning):
-                report = reload_running(settings.data_dir, accept)
+        report = None if no_reload else _reload(settings, edit, accept)
         undone = report is not None and bool(report.problems) and not keep
         if undone:
             edit.undo()

@@ -277,8 +277,8 @@ def parse_allowed(text: str) -> Requirement:
     """Parse an item of the setting `allowed`. A ValueError says that it is not just a name and a range of versions."""
     try:
         requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise ValueError(f"{text!r} is no distribution with a range of versions: {error}") from None
+    except InvalidRequirement:  # its message has several lines
+        raise ValueError(f'{text!r} is no distribution with a range of versions, such as "shop >= 1, < 2"') from None
     if requirement.url or requirement.extras or requirement.marker:
         raise ValueError(f"{text!r} is more than a distribution with a range of versions")
     return requirement

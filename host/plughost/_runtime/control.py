@@ -43,6 +43,10 @@ class NotPermitted(NotRunning):
     """This user may not connect to a host on the data folder, and so can't know whether one runs."""
 
 
+class StoppedMeanwhile(NotRunning):
+    """The host got the command, and stopped before it answered."""
+
+
 class Control:
     """The control socket of a host: runs the commands that reach it."""
 
@@ -147,7 +151,7 @@ def send_command(data_dir: Path, command: str, **arguments: Any) -> Response:
             connection.sendall(json.dumps({"command": command, **arguments}).encode() + b"\n")
             line = responses.readline()
     if not line:
-        raise NotRunning(f"The host on the data folder {data_dir} stopped before it answered.")
+        raise StoppedMeanwhile(f"The host on the data folder {data_dir} stopped before it answered.")
     response: Response = json.loads(line)
     return response
 
@@ -157,9 +161,12 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
 
     Raises:
         NotRunning: No host runs there.
-        CommandError: It did not reload. The message says why.
+        CommandError: It did not reload, or died of it. The message says why.
     """
-    response = send_command(data_dir, "reload", accept=sorted(accept))
+    try:
+        response = send_command(data_dir, "reload", accept=sorted(accept))
+    except StoppedMeanwhile as error:
+        raise CommandError(str(error)) from None
     if "error" in response:  # from a host of another version, or one whose reload raised
         raise CommandError(f"The running host did not reload: {response['error']}.")
     return ReloadReport.from_plain(response)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 _REWORDED: Final = {
     "valid IPv[46] network$": 'must be an address or a network without host bits, such as "10.0.0.0/8"',
-    "valid integer": "must be a whole number",
+    "(valid|as an) integer": "must be a whole number",
     "valid number": "must be a number",
     "valid string": "must be a text, in quotes",
     "valid boolean": "must be true or false",
@@ -45,7 +45,7 @@ class SettingsError(Exception):
 
 
 def describe_problems(
-    error: ValidationError,
+    problems: Iterable[ErrorDetails],
     table: str,
     model: type[BaseModel],
     file: str,
@@ -53,7 +53,7 @@ def describe_problems(
 ) -> list[str]:
     """Return a line for each problem that pydantic found in a table; the host's own has an empty name."""
     lines = []
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+    for problem in problems:
         # pydantic adds the names of union members to the path, such as "tuple[str, ...]". An unknown key is its end.
         is_unknown = problem["type"] == "extra_forbidden"
         path = [str(part) for part in problem["loc"]]
@@ -82,7 +82,9 @@ def _reword(message: str) -> str:
     if message.startswith("Value error, "):
         return message.removeprefix("Value error, ")
     reworded = next((words for pattern, words in _REWORDED.items() if re.search(pattern, message)), message)
-    return re.sub("^(Input|String|Value) should ", "must ", reworded)
+    return re.sub(
+        "^(Input|String|Value|Tuple|List|Dictionary) should (.+?)( after validation.*)?$", r"must \2", reworded
+    )
 
 
 def did_you_mean(name: str, known: list[str], lister: str | None = None, *, prefix: str = "") -> str:

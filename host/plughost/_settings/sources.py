@@ -20,6 +20,7 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.masking import mask_urls
+from plughost._settings.misfits import misfits
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 
 if TYPE_CHECKING:
@@ -222,16 +223,17 @@ class Settings:
         plugins are not known, such as of disabled ones: each of their variables may be right.
         """
         passed = (*NOT_SETTINGS, *map(plugin_prefix, unread))
-        known = set(variable_names(HostSettings, ENV_PREFIX))
-        for name, model in plugins.items():
-            known.update(variable_names(MountSettings, plugin_prefix(name)))
-            known.update(variable_names(type(model), plugin_prefix(name)) if model is not None else ())
+        readers: list[tuple[type[BaseModel], str]] = [(HostSettings, ENV_PREFIX)]
+        for plugin, model in plugins.items():
+            models = (MountSettings, *([type(model)] if model is not None else ()))
+            readers += ((each, plugin_prefix(plugin)) for each in models)
+        known = {name for reader in readers for name in variable_names(*reader)}
         return [
             f"environment: {name} is no setting{did_you_mean(name, sorted(known), VARIABLES_LISTER, prefix=ENV_PREFIX)}"
             for name in sorted(self.environment)
             if name.startswith(ENV_PREFIX)
             and not name.startswith(passed)
-            and not any(name == each or name.startswith(f"{each}__") for each in known)
+            and not (name.isupper() and any(_decode(*reader, name, "{}") for reader in readers))
         ]
 
     def values(self, plugins: Mapping[str, BaseModel | None]) -> Iterator[Value]:
@@ -255,11 +257,18 @@ class Settings:
 
 
 def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variables, name: str, place: str) -> ModelT:
-    """Validate a table, overridden by variables. Unknown keys are refused even if the model allows them."""
+    """Validate a table, overridden by variables. Unknown keys and misfits are refused even if the model allows them."""
+    merged = merge(table, variables.values)
+    errors = [*misfits(model, merged)]
+    places = {each["loc"] for each in errors}
     try:
-        return model.model_validate(merge(table, variables.values), extra="forbid")
+        validated = model.model_validate(merged, extra="forbid")
     except ValidationError as error:
-        raise SettingsError(describe_problems(error, name, model, place, variables.source)) from None
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        errors += [each for each in found if each["loc"] not in places]
+    if errors:
+        raise SettingsError(describe_problems(errors, name, model, place, variables.source))
+    return validated
 
 
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:

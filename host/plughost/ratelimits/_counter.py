@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Final
@@ -25,8 +26,8 @@ def _validate_limit(text: str) -> str:
     from limits import parse_many  # noqa: PLC0415 - takes long to import, and few commands count
 
     with suppress(ValueError):
-        parsed = parse_many(text)
-        if len(parsed) == 1 and parsed[0].amount >= 1 and parsed[0].get_expiry() >= 1:
+        # `limits` takes 5/0 minutes for 5/1 minutes.
+        if len(parse_many(text)) == 1 and all(map(int, re.findall(r"\d+", text))):
             return text
     message = f"must be one limit that allows at least one, such as 100/minute or 5 per 2 hours, not {text!r}"
     raise ValueError(message)

@@ -53,8 +53,9 @@ def test_a_full_disk_is_reported_with_the_file() -> None:
 
 
 def test_a_page_without_a_description_is_refused() -> None:
-    """Contradictory settings are reported."""
+    """Contradictory settings are reported, and servers that no client could reach."""
     with pytest.raises(ValueError, match="needs the description"):
         Settings(enabled=False, swagger_ui=True)
-    with pytest.raises(ValueError, match="servers"):
-        Settings(servers={"main": ("no address",)})
+    for server in ("no address", "http://[::1", "http://example.org:99999"):
+        with pytest.raises(ValueError, match="must be an http:// or https:// URL without query"):
+            Settings(servers={"main": (server,)})

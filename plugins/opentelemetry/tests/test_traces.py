@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from plughost import Job, Operation, Route, RouteGroup, Store, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
+from plughost_opentelemetry.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -272,6 +273,15 @@ def test_without_an_endpoint_requests_are_not_traced(tmp_path: Path) -> None:
         assert not any(site.middleware for site in host.host.view.sites.values())
         assert not host.host.events.watched
         assert not [each.name for each in threading.enumerate() if "Otel" in each.name]
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["collector", "http://:80/", "http://[::1", "http://x:99999/", "http://x:0/", "http://a b"]
+)
+def test_a_malformed_endpoint_is_refused(endpoint: str) -> None:
+    """No trace would ever arrive there: the settings are invalid."""
+    with pytest.raises(ValueError, match="must be an http:// or https:// URL"):
+        Settings(endpoint=endpoint)
 
 
 def test_requests_do_not_wait_for_an_unreachable_collector(collector: Collector, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_without_the_verifier_an_attested_file_is_refused(wheel: Path, monkeypat
 def test_a_builder_is_a_repository_and_a_workflow(named: str) -> None:
     """Anything else is an error in the settings."""
     assert Settings(attested_by=(BUILDER, "gitlab:group/below/project/.gitlab-ci.yml"))
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError, match="must be like github:OWNER/REPOSITORY"):
         Settings(attested_by=(named,))
 
 

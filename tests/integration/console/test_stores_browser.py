@@ -26,6 +26,16 @@ def test_rows_are_paged(console: Console) -> None:
     assert "TEA-59" in console.text("table")
 
 
+def test_a_page_beyond_the_end_leads_back(console: Console) -> None:
+    """Its link goes to the last page with rows, even if that is the only one."""
+    console.show("/stores/catalog/products?page=999999999")
+    console.find("a[rel=prev]").click()
+    console.wait.until(lambda browser: "page 2 of 2" in browser.find_element(By.TAG_NAME, "main").text)
+    console.show("/stores/catalog/products?q=TEA-59&page=7")
+    console.find("a[rel=prev]").click()
+    console.wait.until(lambda browser: "1 row with" in browser.find_element(By.TAG_NAME, "main").text)
+
+
 def test_rows_are_sorted_and_followed(console: Console) -> None:
     """A column's head sorts; a value leads to the rows that have it; a row's page shows all of it."""
     console.show("/stores/catalog/products")

@@ -58,7 +58,7 @@ class Browsing:
             "rows": [[_cell(each) for each in row] for row in found.rows],
             "total": found.total,
             "last": -(-found.total // PAGE_SIZE),
-            "one": _row(opened, table, found) if found.total == 1 else None,
+            "one": _row(opened, table, found) if found.total == len(found.rows) == 1 else None,
         }
 
 

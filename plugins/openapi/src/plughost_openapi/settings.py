@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-Server = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/?#]+[^\s?#]*$")]
+
+def _server(value: str) -> str:
+    with suppress(ValueError):  # an invalid IPv6 address or port
+        if re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", value) and urlsplit(value).port != 0:
+            return value
+    raise ValueError('must be an http:// or https:// URL without query, such as "https://api.example.org/shop"')
+
+
+Server = Annotated[str, AfterValidator(_server)]
 
 
 class Contact(BaseModel):

@@ -22,7 +22,7 @@ from plughost_packages.commands import (
     show_plan,
     working,
 )
-from plughost_packages.keeping import remove_debris
+from plughost_packages.keeping import refuse_halves, remove_debris
 from plughost_packages.locking import LOCK_NAME, hash_of, write_lock
 from plughost_packages.names import is_place, is_source, place_of, refuse_options, to_requirement
 from plughost_packages.places import are_nowhere, places, remember
@@ -83,8 +83,7 @@ def install(
         with nullcontext() if dry_run else refused:
             for name in names:
                 refuse_options(name)
-            if not dry_run:
-                remove_debris()
+            (refuse_halves if dry_run else remove_debris)()
             if bundle is None:
                 plugins = Environment().owners
                 requirements = [name if as_is else to_requirement(name, plugins) for name in names]

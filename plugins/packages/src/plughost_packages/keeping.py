@@ -35,26 +35,48 @@ def remove_debris() -> None:
         _remove_debris(changing)
 
 
-def _remove_debris(changing: Path) -> None:
-    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone.
+def refuse_halves() -> None:
+    """Refuse a dry run, which removes nothing, where it would take the leftovers of a killed command for installed.
 
-    `changing` names the distributions that it was changing. pip writes INSTALLER and RECORD last.
+    Raises:
+        CommandError: There are such leftovers.
     """
+    with suppress(OSError):  # nothing was ever changed here, or another user did it
+        halves = _halves(_lock_file())
+        if halves and sys.prefix != sys.base_prefix:
+            raise CommandError(
+                f"An unfinished command left a part of {', '.join(path.stem for path in halves)}: run this one without"
+                " --dry-run, which removes that first."
+            )
+
+
+def _halves(changing: Path) -> list[Path]:
+    """Return the metadata folders that a killed pip left half-written. pip writes INSTALLER and RECORD last.
+
+    `changing` names the distributions that it was changing.
+    """
+    unfinished = set(changing.read_text(encoding="utf-8").split())
+    return [
+        info
+        for info in sorted(each for root in _roots() for each in root.glob("*.dist-info"))
+        if canonicalize_name(info.name.split("-")[0]) in unfinished
+        and not ((info / "INSTALLER").exists() and (info / "RECORD").exists())
+    ]
+
+
+def _roots() -> set[Path]:
+    return {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+
+
+def _remove_debris(changing: Path) -> None:
+    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone."""
     if sys.prefix == sys.base_prefix:
         return
-    unfinished = set(changing.read_text(encoding="utf-8").split())
-    for root in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-        halves = {
-            info
-            for info in Path(root).glob("*.dist-info")
-            if canonicalize_name(info.name.split("-")[0]) in unfinished
-            and not ((info / "INSTALLER").exists() and (info / "RECORD").exists())
-        }
-        for path in halves.union(Path(root).glob(f"{_DEBRIS}*")):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    for path in [*_halves(changing), *(each for root in _roots() for each in root.glob(f"{_DEBRIS}*"))]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -144,10 +166,14 @@ def _end(number: int, _frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _lock_file() -> Path:
+    return Path(sys.prefix, ".plughost.lock")
+
+
 @contextmanager
 def _lock_environment() -> Iterator[Path]:
     """Lock the environment. Yield the lock's file, which names the distributions that are being changed."""
-    file = Path(sys.prefix, ".plughost.lock")
+    file = _lock_file()
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -104,5 +104,6 @@ def _to_distribution(name: str, environment: Environment) -> str:
             return candidate
     ours = sorted({*plugins, *(each for each in environment.installed if each.startswith(PREFIX))})
     close = difflib.get_close_matches(name, ours, n=1, cutoff=0.6)
-    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(ours) or 'none'}."
+    named = [each for each in ours if each not in plugins.values()]  # not both a plugin and its distribution
+    hint = f"did you mean {close[0]}?" if close else f"there are: {', '.join(named) or 'none'}."
     raise CommandError(f"{name} is not installed; {hint}")

@@ -6,20 +6,22 @@ pip overwrites such a file without a word, and removes it with either of the two
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
-import sys
 import sysconfig
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost import CommandError
+from plughost_packages.verifying import recorded_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from plughost import InstalledDistribution
 
+_PACKAGES: Final = ("purelib", "platlib")
 _SCRIPTS: Final = ("console_scripts", "gui_scripts")
 
 
@@ -62,7 +64,7 @@ def refuse_overwriting(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
                     f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
                 )
-            if owner == key and path not in replaced and _is_of_environment(path):
+            if owner == key and path not in replaced and _is_of_environment(path, digest):
                 raise CommandError(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of the environment. Ask its author."
                 )
@@ -70,13 +72,18 @@ def refuse_overwriting(
     return moved
 
 
-def _is_of_environment(path: Path) -> bool:
-    """Return whether a path is a file such as `bin/python` or `pyvenv.cfg`, not a script that a killed pip left."""
-    top, scripts = Path(sys.prefix).resolve(), Path(sysconfig.get_path("scripts")).resolve()
-    if path.parent not in {top, scripts} or not path.is_file():
+def _is_of_environment(path: Path, digest: str) -> bool:
+    """Return whether a path is a file such as `bin/python`, `pyvenv.cfg` or one of the operator.
+
+    What a killed pip left is none: scripts, packages, and data with the hash of the wheel's.
+    """
+    top, scripts, *packages = (Path(sysconfig.get_path(name)).resolve() for name in ("data", "scripts", *_PACKAGES))
+    if not path.is_file() or any(map(path.is_relative_to, packages)):
         return False
     with path.open("rb") as file:
-        return path.is_symlink() or file.read(2) != b"#!"
+        if path.parent in {top, scripts}:
+            return path.is_symlink() or file.read(2) != b"#!"
+        return recorded_hash(hashlib.file_digest(file, "sha256")) != digest
 
 
 def _recorded(distribution: InstalledDistribution) -> list[tuple[str, str]]:

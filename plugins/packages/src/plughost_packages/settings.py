@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from plughost_packages.attesting import PUBLISHER
+
+
+def _builder(value: str) -> str:
+    if PUBLISHER.fullmatch(value) is None:
+        raise ValueError(f"must be like github:OWNER/REPOSITORY/WORKFLOW.yml, not {value!r}")
+    return value
 
 
 class Settings(BaseModel):
@@ -20,7 +26,7 @@ class Settings(BaseModel):
         examples=["https://packages.example.org/simple"],
     )
     find_links: tuple[str, ...] = Field((), description="Folders and pages with distributions to search as well")
-    attested_by: tuple[Annotated[str, Field(pattern=f"^{PUBLISHER.pattern}$")], ...] = Field(
+    attested_by: tuple[Annotated[str, AfterValidator(_builder)], ...] = Field(
         (),
         description="Accepted builders of attested files: `github:OWNER/REPOSITORY/WORKFLOW.yml` or `gitlab:...`; "
         "by default any",

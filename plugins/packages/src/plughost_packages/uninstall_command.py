@@ -20,7 +20,7 @@ from plughost_packages.commands import (
     show_plan,
     working,
 )
-from plughost_packages.keeping import remove_debris
+from plughost_packages.keeping import refuse_halves, remove_debris
 from plughost_packages.names import to_distributions
 from plughost_packages.planning import plan_uninstall
 
@@ -60,8 +60,7 @@ def uninstall(
     if with_data and as_json and not (yes or dry_run):
         raise click.UsageError("--json can't ask for confirmation: --purge with it needs --yes.")
     with readable_errors():
-        if not dry_run:
-            remove_debris()
+        (refuse_halves if dry_run else remove_debris)()
         environment = Environment()
         keys = to_distributions(names, environment)
         _refuse_required(keys, environment, force=force)
