@@ -61,7 +61,7 @@ def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
     except (UnicodeDecodeError, csv.Error, IndexError):
         yield "its RECORD can't be read"
         return
-    yield from (f"{name} is missing" for name in rows if name not in names)
+    yield from (f"{name} is missing" for name in sorted(rows.keys() - set(names)))
     for name in names:
         if name.removeprefix(records[0].removesuffix("RECORD")) in _SIGNATURES:
             continue
