@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from plughost import CommandError
 from plughost_packages.verifying import verify_wheel
 
 from .wheels import build_wheel, own_record, rewrite, speaker_wheel
@@ -40,6 +41,14 @@ def test_a_file_without_a_name_is_refused(sandbox: Sandbox) -> None:
     output = sandbox.run("install", wheel, code=1)
     assert "Traceback" not in output
     assert "was changed after it was built" in output
+
+
+@pytest.mark.parametrize("other", ["many/./a.py", "many//a.py", "./many/a.py"])
+def test_two_names_of_one_file_are_refused(tmp_path: Path, other: str) -> None:
+    """The second would overwrite the first, which then differs from its RECORD."""
+    wheel = build_wheel(tmp_path, "plughost-many", "1.0", {"many/a.py": "a", other: "b"})
+    with pytest.raises(CommandError, match=r"it holds many/a\.py twice"):
+        verify_wheel(wheel)
 
 
 class CountedName(str):

@@ -40,7 +40,7 @@ def refuse_overwriting(
         removes it with the old version after it has installed that wheel.
 
     Raises:
-        CommandError: A wheel would overwrite a file; the message names it and whose it is.
+        CommandError: A wheel would overwrite a file, or has a script with a path for a name; the message names it.
     """
     owners = {
         path: (key, digest)
@@ -52,6 +52,7 @@ def refuse_overwriting(
         for path, _ in installed_files(installed[key]):
             replaced[path].add(key)
     moved = set()
+    tops = {Path(sys.prefix).resolve(), Path(sysconfig.get_path("scripts")).resolve()}
     for key, wheel in wheels.items():
         for path, digest in _files_to_install(wheel):
             owner, same = owners.setdefault(path, (key, digest))
@@ -62,7 +63,7 @@ def refuse_overwriting(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
                     f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
                 )
-            if owner == key and path not in replaced and _is_of_environment(path):
+            if owner == key and path not in replaced and path.parent in tops and _is_of_environment(path):
                 raise CommandError(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of the environment. Ask its author."
                 )
@@ -72,8 +73,7 @@ def refuse_overwriting(
 
 def _is_of_environment(path: Path) -> bool:
     """Return whether a path is a file such as `bin/python` or `pyvenv.cfg`, not a script that a killed pip left."""
-    top, scripts = Path(sys.prefix).resolve(), Path(sysconfig.get_path("scripts")).resolve()
-    if path.parent not in {top, scripts} or not path.is_file():
+    if not path.is_file():
         return False
     with path.open("rb") as file:
         return path.is_symlink() or file.read(2) != b"#!"
@@ -103,4 +103,9 @@ def _files_to_install(wheel: InstalledDistribution) -> Iterator[tuple[Path, str]
         yield _join(paths[scheme], inner) if is_data else _join(root, name), digest
     for point in wheel.entry_points:
         if point.group in _SCRIPTS:
+            if Path(point.name).name != point.name:
+                raise CommandError(
+                    f"{wheel.name} {wheel.version} would write the script {point.name!r} outside of the folder of "
+                    "scripts. Ask its author."
+                )
             yield _join(paths["scripts"], point.name), ""
