@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import falcon
 
 from plughost import Operation, Route, RouteGroup, Store, hookimpl
 from plughost.http import read_json
-from plughost.stores import Session, idempotency_store
+from plughost.stores import Session, StoreError, idempotency_store
 from plughost.testing import plugin_distribution, running_host
 
-_WRITES = {"half": "UPDATE orders_idempotency SET begun = begun", "unkept": "DROP TABLE orders_idempotency"}
+_WRITES = {
+    "half": "UPDATE orders_idempotency SET begun = begun",
+    "cut": "UPDATE orders_idempotency SET begun = begun WHERE pg_terminate_backend(pg_backend_pid())",
+    "unkept": "DROP TABLE orders_idempotency",
+}
 
 
 class Orders:
@@ -37,8 +42,9 @@ class Orders:
         if order == "away":
             self.rename("orders_idempotency", "away")
         if order in _WRITES:
-            self._context.stores["orders-idempotency"].run(Session.change, _WRITES[order])
-        if order in {"away", "busy", "half"}:
+            with suppress(StoreError):
+                self._context.stores["orders-idempotency"].single(Session.change, _WRITES[order])
+        if order in {"away", "busy", "cut", "half"}:
             raise falcon.HTTPServiceUnavailable(retry_after=1)
         if order == "limited":
             raise falcon.HTTPTooManyRequests(retry_after=1)

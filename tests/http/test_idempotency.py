@@ -106,6 +106,14 @@ def test_a_request_that_was_partly_executed_is_not_executed_again(client: Client
     assert ("Retry-After" in again.headers, client.calls) == (False, 1)
 
 
+@pytest.mark.parametrize("client", ["postgresql"], indirect=True)
+def test_a_request_whose_write_may_have_been_done_is_not_executed_again(client: Client) -> None:
+    """The connection broke while the responder wrote, and it answers any error of a store with `Retry-After`."""
+    first, again = client.order("cut"), client.order("cut")
+    assert (first.status_code, again.status_code, again.json()["title"]) == (503, 503, "Outcome Unknown")
+    assert ("Retry-After" in again.headers, client.calls) == (False, 1)
+
+
 @pytest.mark.parametrize("order", ["broken", "unwritable", "misspelt", "forged", "ended"])
 def test_a_failed_request_is_not_executed_again(client: Client, order: str) -> None:
     """It is not repeated, and its outcome is reported as unknown, not as in progress."""

@@ -59,6 +59,15 @@ def test_a_file_of_the_environment_is_not_overwritten(sandbox: Sandbox, place: s
     assert "packages" in sandbox.run("plugins")
 
 
+def test_a_script_outside_of_its_folder_is_refused(sandbox: Sandbox) -> None:
+    """Pip would follow the path in its name, and overwrite any file that the operator can write."""
+    points = "[console_scripts]\n../../here/plughost.toml = other:main\n"
+    build_wheel(sandbox.wheels, "plughost-other", "1.0", {"other.py": ""}, entry_points=points)
+    before = (sandbox.folder / "plughost.toml").read_text()
+    assert "the script '../../here/plughost.toml'" in sandbox.run("install", "other", code=1)
+    assert (sandbox.folder / "plughost.toml").read_text() == before
+
+
 def test_a_file_that_several_distributions_have_stays_with_the_last(sandbox: Sandbox) -> None:
     """Such as an empty `tests/__init__.py`: uninstalling one, or undoing its installation, leaves it to the others."""
     shared = {"common/__init__.py": ""}

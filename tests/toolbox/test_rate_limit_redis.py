@@ -183,6 +183,27 @@ def test_without_the_package_the_message_says_what_to_install(monkeypatch: pytes
         with_storage("redis://127.0.0.1/0")
 
 
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ("socket_timeout=soon", "socket_timeout"),
+        ("ssl_ca_certs=/ca.pem", "ssl_ca_certs"),  # of rediss://
+        ("ssl_ca_cert=/ca.pem", "ssl_ca_cert"),
+        ("protocol=7", "protocol"),
+    ],
+)
+def test_a_storage_whose_parameters_the_client_refuses_is_refused(parameters: str, why: str) -> None:
+    """Otherwise each request would end with 500, or no host would ever count."""
+    with pytest.raises(GenerationRefused, match=rf"rate_limits.storage: .*{why}"):
+        with_storage(f"redis://127.0.0.1/0?{parameters}")
+
+
+def test_a_storage_over_tls_with_an_unknown_mode_is_refused() -> None:
+    """The client reports that only when it connects."""
+    with pytest.raises(GenerationRefused, match=r"rate_limits.storage: .*CERT_OPTIONAL"):
+        with_storage("rediss://127.0.0.1/0?ssl_cert_reqs=CERT_OPTIONAL")
+
+
 def waiting_on(listening: socket.socket) -> Iterator[None]:
     """Accept the connections that wait at a socket."""
     while True:

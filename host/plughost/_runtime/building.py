@@ -17,6 +17,7 @@ from plughost._runtime.generation import Generation
 from plughost._settings.errors import PLUGINS_LISTER, did_you_mean
 from plughost.http._request import is_loopback
 from plughost.ratelimits import RateLimits
+from plughost.ratelimits._windows import refused_by_client
 from plughost.stores._config import variable_name
 from plughost.stores._manager import Stores, migrate_stores, prepare_stores, try_stores
 
@@ -208,9 +209,12 @@ def _site_warnings(settings: Settings, sites: Iterable[str]) -> Iterator[str]:
 
 
 def _library_problems(host: HostSettings) -> Iterator[str]:
-    """Yield a sentence for each setting of the host that needs a library which can't be used."""
+    """Yield a sentence for each setting of the host that needs a library which can't be used, or refuses it."""
     if host.rate_limits.shared:
-        yield from _library_problem("rate_limits.storage", "redis", "redis")
+        missing = list(_library_problem("rate_limits.storage", "redis", "redis"))
+        yield from missing
+        if not missing and (refusal := refused_by_client(host.rate_limits.storage.get_secret_value())):
+            yield f"rate_limits.storage: the client of Redis refuses the URL: {refusal}"
     for site, table in host.sites:
         if "zstd" in table.compression.encodings:
             yield from _library_problem(f"sites.{site}.compression.encodings", ZSTD, "compression")

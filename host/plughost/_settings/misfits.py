@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, get_args, get_origin
 
 from pydantic import BaseModel, ByteSize
 from pydantic_core import ErrorDetails
@@ -20,8 +20,9 @@ def misfits(annotation: object, value: object, *above: str | int) -> Iterator[Er
     if isinstance(value, Mapping):
         models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
         fields = {name: info.annotation for model in models for name, info in model.model_fields.items()}
+        tables = [get_args(each)[1] for each in types if get_origin(each) in {dict, Mapping}]
         for key, inner in value.items():
-            yield from misfits(fields.get(key, annotation), inner, *above, key)
+            yield from misfits(tables[0] if tables else fields.get(key, annotation), inner, *above, key)
     elif isinstance(value, list):
         for index, inner in enumerate(value):
             yield from misfits(annotation, inner, *above, index)

@@ -26,6 +26,17 @@ class StorageUnavailable(Exception):  # noqa: N818 - reads better where it is ca
     """Redis can't be used at the moment."""
 
 
+def refused_by_client(url: str) -> str | None:
+    """Return why the client of Redis can't use a URL, whatever server answers, such as an unknown parameter."""
+    from redis import ConnectionPool, RedisError  # noqa: PLC0415 - the extra `redis` is not always installed
+
+    try:
+        ConnectionPool.from_url(url.replace("redis+unix:", "unix:", 1)).make_connection()  # it isn't connected yet
+    except (RedisError, TypeError, ValueError) as error:
+        return str(error).rstrip(".")
+    return None
+
+
 class SharedWindows:
     """The windows of all counters of all hosts that share a Redis."""
 

@@ -28,7 +28,7 @@ _ASSUMED_ALIVE: Final = 0.001  # seconds, no longer than a statement takes to a 
 class _Operation(threading.local):
     """The operation that this thread runs, if any: the store's label, and the seconds that it has waited.
 
-    And how many operations that write this thread has completed so far, in all stores.
+    And how many operations that write this thread has completed so far, or may have, in all stores.
     """
 
     label: str | None = None

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Literal, Par
 
 from plughost._api.events import Event, Events
 from plughost.stores._availability import Availability
-from plughost.stores._errors import Busy, ConnectionLost, Overran, ReadOnly, StoreError, Unavailable, Unreached
+from plughost.stores._errors import (
+    Busy,
+    ConnectionLost,
+    OutcomeUnknown,
+    Overran,
+    ReadOnly,
+    StoreError,
+    Unavailable,
+    Unreached,
+)
 from plughost.stores._migrations import Migration, MigrationTarget
 from plughost.stores._opening import StoreHandle, try_opening
 from plughost.stores._pool import Gate, current_operation
@@ -294,7 +303,11 @@ class OpenStore(Generic[E]):
         try:
             if mode is not Mode.READ and self.database.config.read_only:
                 raise ReadOnly(f"This host only reads the {self._label} (stores.read_only).")
-            result = self._run_with_retries(mode, deadline, operation, args, kwargs)
+            try:
+                result = self._run_with_retries(mode, deadline, operation, args, kwargs)
+            except OutcomeUnknown:
+                current_operation.writes += 1
+                raise
             if mode is not Mode.READ:
                 current_operation.writes += 1
             if self._availability.is_reported or self._availability.failure is not None:

@@ -17,11 +17,11 @@ from plughost import CommandError
 from plughost_packages.verifying import recorded_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from plughost import InstalledDistribution
 
-_PACKAGES: Final = ("purelib", "platlib")
+_PLACES: Final = ("data", "scripts", "purelib", "platlib")
 _SCRIPTS: Final = ("console_scripts", "gui_scripts")
 
 
@@ -42,7 +42,7 @@ def refuse_overwriting(
         removes it with the old version after it has installed that wheel.
 
     Raises:
-        CommandError: A wheel would overwrite a file; the message names it and whose it is.
+        CommandError: A wheel would overwrite a file, or has a script with a path for a name; the message names it.
     """
     owners = {
         path: (key, digest)
@@ -54,6 +54,7 @@ def refuse_overwriting(
         for path, _ in installed_files(installed[key]):
             replaced[path].add(key)
     moved = set()
+    places = [Path(sysconfig.get_path(name)).resolve() for name in _PLACES]
     for key, wheel in wheels.items():
         for path, digest in _files_to_install(wheel):
             owner, same = owners.setdefault(path, (key, digest))
@@ -64,7 +65,7 @@ def refuse_overwriting(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of {owner} with other content: pip "
                     f"would remove it with either of the two. Uninstall {owner}, or ask their authors."
                 )
-            if owner == key and path not in replaced and _is_of_environment(path, digest):
+            if owner == key and path not in replaced and _is_of_environment(path, digest, places):
                 raise CommandError(
                     f"{wheel.name} {wheel.version} would overwrite {path}, a file of the environment. Ask its author."
                 )
@@ -72,12 +73,12 @@ def refuse_overwriting(
     return moved
 
 
-def _is_of_environment(path: Path, digest: str) -> bool:
+def _is_of_environment(path: Path, digest: str, places: Iterable[Path]) -> bool:
     """Return whether a path is a file such as `bin/python`, `pyvenv.cfg` or one of the operator.
 
     What a killed pip left is none: scripts, packages, and data with the hash of the wheel's.
     """
-    top, scripts, *packages = (Path(sysconfig.get_path(name)).resolve() for name in ("data", "scripts", *_PACKAGES))
+    top, scripts, *packages = places
     if not path.is_file() or any(map(path.is_relative_to, packages)):
         return False
     with path.open("rb") as file:
@@ -110,4 +111,9 @@ def _files_to_install(wheel: InstalledDistribution) -> Iterator[tuple[Path, str]
         yield _join(paths[scheme], inner) if is_data else _join(root, name), digest
     for point in wheel.entry_points:
         if point.group in _SCRIPTS:
+            if Path(point.name).name != point.name:
+                raise CommandError(
+                    f"{wheel.name} {wheel.version} would write the script {point.name!r} outside of the folder of "
+                    "scripts. Ask its author."
+                )
             yield _join(paths["scripts"], point.name), ""

@@ -8,6 +8,7 @@ import hashlib
 import zipfile
 from collections import Counter
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import TYPE_CHECKING, Final
 
 from plughost import CommandError
@@ -48,7 +49,7 @@ def recorded_hash(hashed: hashlib._Hash) -> str:
 def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
     names = [name for name in archive.namelist() if not name.endswith("/")]
     yield from ("it holds a file without a name" for name in names if not name)
-    yield from (f"it holds {name} twice" for name, count in Counter(names).items() if count > 1)
+    yield from (f"it holds {name} twice" for name, count in Counter(map(normpath, names)).items() if count > 1)
     yield from (
         f"{name} is outside of it" for name in names if name.startswith("/") or ".." in PurePosixPath(name).parts
     )
@@ -61,7 +62,7 @@ def _faults(archive: zipfile.ZipFile) -> Iterator[str]:
     except (UnicodeDecodeError, csv.Error, IndexError):
         yield "its RECORD can't be read"
         return
-    yield from (f"{name} is missing" for name in rows if name not in names)
+    yield from (f"{name} is missing" for name in sorted(rows.keys() - set(names)))
     for name in names:
         if name.removeprefix(records[0].removesuffix("RECORD")) in _SIGNATURES:
             continue
