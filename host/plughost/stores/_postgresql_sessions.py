@@ -345,7 +345,7 @@ def connection_class(driver: Any) -> type:
 
 @cache
 def bytes_type(driver: Any) -> Any:
-    """Return the driver's type of binary columns that makes `bytes` of them, as on SQLite, instead of a `memoryview`."""
+    """Return the driver's type for binary columns that returns `bytes`, as on SQLite, not a `memoryview`."""
 
     def to_bytes(value: str | None, cursor: Any) -> bytes | None:
         return None if value is None else bytes(driver.BINARY(value, cursor))
