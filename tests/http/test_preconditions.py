@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import falcon
+import falcon.testing
 import pytest
 
 from plughost import Operation, Route, RouteGroup, hookimpl
@@ -72,3 +73,11 @@ def test_if_match_precedes_if_none_match(client: httpx.Client) -> None:
     """An outdated client gets 412, whatever else it has; without conditions, nothing is refused."""
     assert client.get("/things/one", headers={"If-Match": '"x"', "If-None-Match": '"a"'}).status_code == 412
     assert [client.get("/things/one").status_code, client.put("/things/none").status_code] == [200, 204]
+
+
+@pytest.mark.parametrize("tag", ['"a"', 'W/"a"'])
+def test_a_tag_with_quotes_is_a_mistake(tag: str) -> None:
+    """It would never match; `resp.etag` returns the tag of `resp.etag = "a"` with them."""
+    request = falcon.Request(falcon.testing.create_environ(headers={"If-None-Match": '"a"'}))
+    with pytest.raises(ValueError, match="without quotes"):
+        check_preconditions(request, tag)

@@ -141,6 +141,14 @@ def test_decimals_and_times_can_be_stored(store: OpenStore[Session]) -> None:
     assert (Decimal(str(price)).normalize(), datetime.fromisoformat(found)) == (Decimal("0.1"), moment)
 
 
+@pytest.mark.parametrize("value", [b"", b"\0\xff\\x41", None])
+def test_binary_values_are_returned_as_bytes(store: OpenStore[Session], value: bytes | None) -> None:
+    """A part of a streamed body has to be `bytes`, and neither a buffer of the driver nor a text."""
+    kind = {"sqlite": "BLOB", "postgresql": "BYTEA"}[store.dialect]
+    (found,) = store.read(Session.row, f"SELECT CAST(? AS {kind})", value) or ()
+    assert (type(found), found) == (type(value), value)
+
+
 def test_times_of_different_zones_are_compared_as_moments(store: OpenStore[Session]) -> None:
     """13:30 in Berlin comes before 12:00 in UTC and equals 11:30 there, also where times are text."""
     noon = datetime(2026, 7, 1, 12, tzinfo=UTC)

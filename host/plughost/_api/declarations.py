@@ -264,7 +264,8 @@ class Check:
     Attributes:
         name: Unique on a host.
         check: Returns the health. An exception counts as down.
-        kinds: The probes it belongs to.
+        kinds: The probes it belongs to: `live`, `ready` or `started`. If empty, only `/q/health` shows it, so load
+            balancers go on sending requests while it is down.
     """
 
     name: str

@@ -42,7 +42,7 @@ def send_file(
         source: A path, or a seekable binary file, which is closed once it is sent. Replace a file by renaming
             another one over it: responses in progress then send the old file whole.
         media_type: The media type. For a path, guessed from its suffix by default.
-        etag: The text of the entity tag. For a path, made from its size and modification time by default.
+        etag: The entity tag without quotes. For a path, made from its size and modification time by default.
         last_modified: When it was modified, with a time zone. For a path, its modification time by default.
         download_as: The name under which a browser saves it. Empty to display it.
 

@@ -20,7 +20,11 @@ def check_preconditions(req: falcon.Request, *etags: str) -> bool:
 
     Raises:
         falcon.HTTPPreconditionFailed: No tag of `If-Match` is current, or a change's `If-None-Match` has a current one.
+        ValueError: A tag has quotes, as `resp.etag` returns it.
     """
+    for etag in etags:
+        if '"' in etag:
+            raise ValueError(f"pass the entity tag {etag} without quotes: it would match nothing")
     if req.get_header("If-Match") is not None and not _matches(req.if_match or (), etags, strong=True):
         raise falcon.HTTPPreconditionFailed(description="If-Match: no tag is current.")
     if not _matches(req.if_none_match or (), etags):

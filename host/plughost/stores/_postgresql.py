@@ -23,6 +23,7 @@ from plughost.stores._postgresql_sessions import (
     SingleSession,
     WriteSession,
     begin_session,
+    bytes_type,
     connection_class,
     cut_off_after,
     lock_key,
@@ -177,6 +178,7 @@ class PostgreSQL(BaseDatabase):
         begun = time.monotonic()
         with self._connecting():
             connection = driver.connect(**arguments, connection_factory=connection_class(driver))
+            driver.extensions.register_type(bytes_type(driver), connection)
         connected = time.monotonic()
         allowed = min(limit or _NO_LIMIT, _NO_LIMIT if seconds is None else begun + seconds - connected)
         try:

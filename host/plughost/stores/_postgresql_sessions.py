@@ -327,3 +327,13 @@ def shut_down(connection: Any) -> None:
 def connection_class(driver: Any) -> type:
     """Return a subclass of the driver's connection that has its server's incarnation, and whether it was cut off."""
     return type("Connection", (driver.extensions.connection,), {"incarnation": None, "was_cut_off": False})
+
+
+@cache
+def bytes_type(driver: Any) -> Any:
+    """Return the driver's type for binary columns that returns `bytes`, as on SQLite, not a `memoryview`."""
+
+    def to_bytes(value: str | None, cursor: Any) -> bytes | None:
+        return None if value is None else bytes(driver.BINARY(value, cursor))
+
+    return driver.extensions.new_type(driver.BINARY.values, "BYTES", to_bytes)

@@ -93,6 +93,20 @@ def test_a_table_of_a_later_step_is_not_missed(dialect: str, tmp_path: Path) -> 
     assert line.text.endswith("3 migrations, from empty, 0001, 0002: all well")
 
 
+def test_ids_that_a_refused_row_used_up_are_given_again(dialect: str, tmp_path: Path) -> None:
+    """A table is filled although the one that it refers to took its rows only at the second attempt."""
+    key = {"sqlite": "INTEGER PRIMARY KEY", "postgresql": "BIGSERIAL PRIMARY KEY"}[dialect]
+    steps = {
+        "_0001_notes": f"CREATE TABLE people (id {key}, name VARCHAR(20) NOT NULL);"
+        f"CREATE TABLE authors (id {key}, person INTEGER NOT NULL REFERENCES people (id));"
+        "CREATE TABLE notes (author INTEGER NOT NULL REFERENCES authors (id));",
+        "_0002_mood": "ALTER TABLE people ADD COLUMN mood INTEGER;",  # PostgreSQL now lists `people` last
+        "_0003_text": "ALTER TABLE notes ADD COLUMN text VARCHAR(5);",
+    }
+    (line,) = check_migrations(store(tmp_path, dialect, **steps), dialect)
+    assert line.text.endswith("3 migrations, from empty, 0001, 0002: all well")
+
+
 def migrate(*arguments: str) -> Result:
     """Call `plughost migrate`."""
     return CliRunner().invoke(main, ["migrate", *arguments])

@@ -22,6 +22,10 @@ _COLUMNS: Final = {
     "(is_identity = 'YES' OR is_generated = 'ALWAYS' OR coalesce(column_default, '') LIKE 'nextval%')::int "
     "FROM information_schema.columns WHERE table_name = ? AND table_schema = 'public'",
 }
+_RESTART: Final = (
+    "SELECT setval(pg_get_serial_sequence(quote_ident(table_name), column_name), 1, false) "
+    "FROM information_schema.columns WHERE table_name = ? AND table_schema = 'public'"
+)
 _VALUES: Final[tuple[tuple[str, Callable[[int], object]], ...]] = (
     ("bool", lambda number: bool(number % 2)),
     ("interval", lambda number: f"{number} days"),
@@ -75,6 +79,8 @@ def _insert(session: Session, table: str, columns: dict[str, str]) -> None:
     names = ", ".join(map(_quoted, columns))
     placeholders = ", ".join("?" for _ in columns)
     row = f"({names}) VALUES ({placeholders})" if columns else "DEFAULT VALUES"
+    if session.dialect == "postgresql":
+        session.rows(_RESTART, table)  # a refused row has used up an id, to which rows of other tables refer
     for number in range(1, _ROWS_PER_TABLE + 1):
         session.change(f"INSERT INTO {_quoted(table)} {row}", *(_value(kind, number) for kind in columns.values()))
 
