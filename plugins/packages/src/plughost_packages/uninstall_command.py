@@ -16,7 +16,6 @@ from plughost_packages.commands import (
     finish,
     json_option,
     print_table,
-    readable_errors,
     show_plan,
     working,
 )
@@ -59,12 +58,11 @@ def uninstall(
     """
     if with_data and as_json and not (yes or dry_run):
         raise click.UsageError("--json can't ask for confirmation: --purge with it needs --yes.")
-    with readable_errors():
-        if not dry_run:
-            remove_debris()
-        environment = Environment()
-        keys = to_distributions(names, environment)
-        _refuse_required(keys, environment, force=force)
+    if not dry_run:
+        remove_debris()
+    environment = Environment()
+    keys = to_distributions(names, environment)
+    _refuse_required(keys, environment, force=force)
     unused = _unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
@@ -75,10 +73,10 @@ def uninstall(
     say = click.echo if not as_json else lambda _: None
     if unused:
         say(f"Nothing else requires {', '.join(unused)}. Use --with-unused to uninstall that, too.")
-    drop = {} if dry_run else _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
+    drop = _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
 
     def drop_stores() -> None:
         for where, store in drop.items():
@@ -89,9 +87,9 @@ def uninstall(
                     raise CommandError(str(error)) from error
             say(f"Dropped {where}.")
 
-    with readable_errors(), working(as_json) as tell:
+    with working(as_json) as tell:
         accept = None if no_reload else _blocked(environment, keys)
-        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores if drop else None)
+        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores)
     if stores and not drop:
         say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)
