@@ -15,7 +15,6 @@ from tests.host.packages import plugin_entry, write_package
 from tests.host.plugins import TIME_LIMIT
 
 from plughost.testing import conformance
-from plughost.testing._operations import unprepared
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         *,
         version: str = "1.0",
         earlier: Path | None = None,
-        prepare: Any = unprepared,
+        prepare: Any = lambda host, client: None,
         beside: Any = None,
         **files: str,
     ) -> Any:

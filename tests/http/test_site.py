@@ -172,11 +172,6 @@ def test_the_default_port_is_not_named() -> None:
     assert address("/a", "localhost", None) is None
 
 
-def test_a_target_in_absolute_form_has_a_secure_address_too() -> None:
-    """The host of an absolute-form target does not end up in the path."""
-    assert address("http://localhost/a?b=c", "localhost") == "https://localhost:8443/a?b=c"
-
-
 def test_a_replaced_app_is_drained_by_its_last_answer() -> None:
     """Draining waits for the old app's request, while the new app answers others."""
     answering, go_on = threading.Event(), threading.Event()

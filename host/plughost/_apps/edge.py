@@ -124,7 +124,6 @@ class StreamStart:
     """
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Get the first part that isn't empty."""
         stream = resp.stream
         if stream is None or not _has_body(req, resp) or resp.render_body() is not None:
             return

@@ -98,11 +98,6 @@ def command_failures(registry: Registry, entries: Iterable[PluginRecord]) -> Ite
                 yield entry.installed.label, tried.failure
 
 
-def command_problems(registry: Registry) -> tuple[str, ...]:
-    """Return a line for each plugin that serves but whose commands are invalid."""
-    return tuple(f"the commands of {label}: {failure}" for label, failure in command_failures(registry, registry))
-
-
 def _installed_plugins(ctx: click.Context) -> tuple[InstalledPlugin, ...]:
     """Return the installed plugins. Search only once per run: this is the slowest part of `--help`."""
     key = f"{__name__}.found"

@@ -27,7 +27,7 @@ from plughost._cli.options import (
     say,
     strict_option,
 )
-from plughost._cli.plugin_commands import command_problems
+from plughost._cli.plugin_commands import command_failures
 from plughost._cli.reporting import Reporter
 from plughost._logging import make_logger
 from plughost._plugins.environment import HOST, Environment
@@ -183,7 +183,7 @@ def check(settings: Settings, *, dev: bool, without: Collection[str], files: boo
         problems.append(str(error))
     if (why := data_dir_problem(settings.data_dir)) is not None:
         problems.append(why)
-    warnings += command_problems(registry)
+    warnings += tuple(f"the commands of {label}: {failure}" for label, failure in command_failures(registry, registry))
     problems += [f"{entry.installed.label} is {entry.state}: {entry.failure}" for entry in registry if entry.failure]
     if files:
         environment = Environment()

@@ -96,7 +96,6 @@ class File(Rule):
         return value
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of a file."""
         schema: dict[str, Any] = {"type": "string", "format": "binary"}
         if self.max_size is not None:
             schema[_MAX_SIZE_KEYWORD] = self.max_size

@@ -159,7 +159,5 @@ def secure_url(req: falcon.Request) -> str | None:
         return None
     host = req.host if has_checked_host(req) else "localhost"
     host = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    target = req.env.get("REQUEST_URI", "")
-    if not target.startswith("/"):  # it came in absolute form
-        target = req.relative_uri
+    target = req.env.get("REQUEST_URI") or req.relative_uri
     return f"https://{host}{target}" if port == 443 else f"https://{host}:{port}{target}"

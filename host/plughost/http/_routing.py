@@ -55,11 +55,9 @@ def parse_id(text: str) -> int | None:
     return number if 1 <= number <= MAX_ID else None
 
 
-class NotFoundResource:
-    """The resource of every path below a group's prefix that no route matches."""
-
-    def refuse(self, req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
-        raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
+def _not_found(req: falcon.Request, resp: falcon.Response, **_: Any) -> None:
+    """Respond for every path below a group's prefix that no route matches. It is its own resource."""
+    raise falcon.HTTPNotFound(description=f"There is nothing at {req.path}.")
 
 
 class _DateTimeConverter(DateTimeConverter):
@@ -86,7 +84,6 @@ class RawPathRouter(CompiledRouter):
         self._dev = dev
         self._routes = routes
         self._prefixes = prefixes
-        self._not_found = NotFoundResource()
         # By the request's target: resource, methods, template, mounted.
         self._literals: dict[str | None, tuple[object, dict[str, Any], str, MountedRoute]] = {}
 
@@ -123,7 +120,7 @@ class RawPathRouter(CompiledRouter):
                 if group is None:
                     return None
                 req.mounted = environ[MOUNTED] = group
-                return self._not_found, {req.method: self._not_found.refuse}, {}, group.template
+                return _not_found, {req.method: _not_found}, {}, group.template
             resource, methods, params, template = found  # type: ignore[assignment] # only routes without one have none
             mounted = self._routes[template]
             if not params and template == path:  # only templates without fields, so the cache stays small

@@ -256,16 +256,9 @@ class JSONHandler(falcon.media.BaseHandler):
         return encode(media)
 
     def deserialize(self, stream: ReadableIO, content_type: str | None, content_length: int | None) -> object:
-        """Return the value of a request's body.
-
-        Raises:
-            falcon.MediaNotFoundError: There is no body.
-            falcon.HTTPContentTooLarge: The body exceeds the limit, so the engine passed on nothing of it.
-            MalformedJSON: The body isn't JSON.
-        """
         raw = stream.read()
         if raw:
             return decode(raw)
-        if content_length:
+        if content_length:  # it exceeds the limit, so the engine passed on nothing of it
             raise falcon.HTTPContentTooLarge(description="The request body is larger than accepted here.")
         raise falcon.MediaNotFoundError("JSON")

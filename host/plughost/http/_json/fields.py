@@ -92,7 +92,6 @@ class Text(Rule):
         return value
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the string."""
         schema: dict[str, Any] = {"type": "string"}
         if not self.blank:
             schema["minLength"] = 1
@@ -123,7 +122,6 @@ class Integer(Rule):
         return number
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the integer."""
         bounds = {"minimum": self.minimum, "maximum": self.maximum}
         return {"type": "integer"} | {name: bound for name, bound in bounds.items() if bound is not None}
 
@@ -175,7 +173,6 @@ class Number(Rule):
         return number if integer is None or fraction is None else _to_scale(number, integer, fraction)
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the number."""
         schema: dict[str, Any] = {"type": "number"}
         bounds = {"minimum": self.minimum, "exclusiveMinimum": self.exclusive_minimum, "maximum": self.maximum}
         schema |= {name: _to_json_number(bound) for name, bound in bounds.items() if bound is not None}
@@ -228,7 +225,6 @@ class Boolean(Rule):
         raise refusal(NOT_NULL if value is None else "must be a boolean")
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of a boolean."""
         return {"type": "boolean"}
 
 
@@ -254,5 +250,4 @@ class Choice(Rule):
         return value
 
     def json_schema(self) -> dict[str, Any]:
-        """Return the JSON Schema of the choice."""
         return {"type": "string", "enum": list(self.values)}

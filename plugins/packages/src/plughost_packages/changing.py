@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,23 +55,18 @@ def carry_out(
     *,
     accept: Collection[str] | None,
     keep: bool,
-    afterwards: Callable[[], None] | None = None,
+    afterwards: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Carry out a plan. If it fails half-way, or the host can't serve with it, undo everything.
 
-    Args:
-        context: The plugin's context.
-        plan: The plan.
-        tell: Called with each line that pip prints.
-        accept: The plugins that the running host may block; None not to reload it.
-        keep: Keep the change even if the running host refuses it.
-        afterwards: Called after the reload; if it raises, everything is undone, too.
+    `accept` names plugins that the running host may block; None not to reload it. With `keep`, the change stays even
+    if that host refuses it. `afterwards` is called after the reload; if it raises, everything is undone, too.
 
     Raises:
         CommandError: The plan failed; nothing has changed.
     """
     keys = {change.key for change in plan.changes}
-    with _audited(context, plan) as event, keeping(keys) as (put_back, put_back_shared):
+    with _audited(context, plan) as events, keeping(keys) as (put_back, put_back_shared):
         environment = Environment()
         _refuse_outdated(plan, environment)
         installed = environment.installed
@@ -82,7 +78,7 @@ def carry_out(
                 repack(installed[change.key], wheels_of(context))
         if moved:
             pip.run(["uninstall", "--yes", *moved], tell)
-        for call in plan.calls if plan.changes else ():
+        for call in plan.calls:
             pip.run(call, tell)
         put_back_shared()
         # Python read the `.pth` files at its start, and the folders that they named may still contain metadata.
@@ -95,28 +91,25 @@ def carry_out(
             report = _reload_despite_interruption(context, accept)
             if report is not None and report.problems and not keep:
                 put_back()
-                event["outcome"] = "undone"
+                for event in events:
+                    event["outcome"] = "undone"
                 return Outcome(changes=plan.changes, undone=True, reload=report)
-            if afterwards is not None:
-                afterwards()
+            afterwards()
         except BaseException:
             put_back()
             _reload(context, accept)  # an interrupted reload goes on in the host, and may have taken up the change
             raise
-        event["outcome"] = "ok"
         return Outcome(changes=plan.changes, reload=report)
 
 
 @contextmanager
-def _audited(context: PluginContext[Any], plan: Plan) -> Iterator[dict[str, Any]]:
-    """Write an audit event for each kind of change in a plan when the block ends, with the `outcome` that it sets."""
-    event = {"outcome": "failed"}
-    try:
-        yield event
-    finally:
-        for verb in sorted({change.verb for change in plan.changes}):
-            target = [f"{each.distribution} {each.after or each.before}" for each in plan.changes if each.verb == verb]
-            context.audit(verb, event["outcome"], target=target)
+def _audited(context: PluginContext[Any], plan: Plan) -> Iterator[list[dict[str, Any]]]:
+    """Write an audit event for each kind of change in a plan when the block ends."""
+    targets = defaultdict[str, list[str]](list)
+    for each in plan.changes:
+        targets[each.verb].append(f"{each.distribution} {each.after or each.before}")
+    with ExitStack() as stack:
+        yield [stack.enter_context(context.audited(verb, target=target)) for verb, target in targets.items()]
 
 
 def _reload(context: PluginContext[Any], accept: Collection[str] | None) -> ReloadReport | None:

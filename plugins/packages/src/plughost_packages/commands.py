@@ -76,15 +76,6 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, 
 
 
 @contextmanager
-def readable_errors() -> Iterator[None]:
-    """Turn a `CommandError` into its message and exit code 1."""
-    try:
-        yield
-    except CommandError as error:
-        raise click.ClickException(str(error)) from error
-
-
-@contextmanager
 def refusals_audited(context: PluginContext[Any], given: Sequence[str]) -> Iterator[None]:
     """Write an audit event if the installation of some names is refused, or fails, before it has changed anything."""
     try:
@@ -106,7 +97,7 @@ def working(quiet: bool) -> Iterator[Tell]:
     if quiet:
         yield lambda _: None
         return
-    with console(stderr=True).status("Resolving what to change") as status:
+    with Console(stderr=True).status("Resolving what to change") as status:
         yield lambda line: status.update(Text(line[:100])) if line else None
 
 
@@ -161,13 +152,6 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, default=str))
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Return a console for tables. If it is not a terminal, lines are not cut."""
-    return Console(
-        stderr=stderr, highlight=False, width=None if (sys.stderr if stderr else sys.stdout).isatty() else 200
-    )
-
-
 def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
     """Print a table without lines, given the values of each column by heading."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
@@ -179,8 +163,8 @@ def print_table(columns: Mapping[str, Sequence[str | Text | None]]) -> None:
 
 
 def _print(renderable: RenderableType) -> None:
-    """Print a renderable of rich without spaces at the ends of lines."""
-    out = console()
+    """Print a renderable of rich without spaces at the ends of lines. If this is not a terminal, lines are not cut."""
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
     with out.capture() as printed:
         out.print(renderable)
     click.echo(_trailing_spaces.sub(r"\1", printed.get()), nl=False)

@@ -17,7 +17,6 @@ from plughost_packages.commands import (
     finish,
     index_options,
     json_option,
-    readable_errors,
     refusals_audited,
     show_plan,
     working,
@@ -78,9 +77,7 @@ def install(
     if bool(names) == bool(bundle):
         raise click.UsageError("Give either the names of plugins or --bundle.")
     with ExitStack() as stack:
-        stack.enter_context(readable_errors())
-        refused = refusals_audited(context, [str(bundle)] if bundle else names)
-        with nullcontext() if dry_run else refused:
+        with nullcontext() if dry_run else refusals_audited(context, [str(bundle)] if bundle else names):
             for name in names:
                 refuse_options(name)
             (refuse_halves if dry_run else remove_debris)()

@@ -130,7 +130,8 @@ def _put_back(keys: set[str], before: set[Path], copies: Mapping[Path, Path]) ->
     added |= _list_files() - before
     for path in added - copies.keys() - _paths_of_others(keys):
         path.unlink(missing_ok=True)
-        _remove_empty(path.parent)
+        with suppress(OSError):  # it has other files
+            os.removedirs(path.parent)
     for path, copy in copies.items():
         if not _is_unchanged(path, copy):
             _copy_back(copy, path)
@@ -220,11 +221,3 @@ def _is_unchanged(path: Path, copy: Path) -> bool:
         return False
     current, saved = path.stat(), copy.stat()
     return (current.st_size, current.st_mtime_ns, current.st_mode) == (saved.st_size, saved.st_mtime_ns, saved.st_mode)
-
-
-def _remove_empty(folder: Path) -> None:
-    """Remove an empty folder, and its parents as long as they are empty."""
-    with suppress(OSError):
-        while True:
-            folder.rmdir()
-            folder = folder.parent

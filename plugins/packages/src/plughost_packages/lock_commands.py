@@ -15,7 +15,6 @@ from plughost_packages.commands import (
     json_option,
     print_json,
     print_table,
-    readable_errors,
     working,
 )
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
@@ -64,7 +63,7 @@ def lock_command(
             print_table({"distribution": list(found), "version": list(found.values())})
             click.echo("Nothing was written (--dry-run).")
     else:
-        with readable_errors(), working(as_json) as tell:
+        with working(as_json) as tell:
             entries = lock(places(context, [*remembered(), *where]), wheels_of(context), tell)
             refuse_not_allowed(context, ((entry.name, entry.version) for entry in entries), Environment())
             write_lock(file, entries)
@@ -101,7 +100,7 @@ def bundle_command(
     `plughost install --bundle DIR` installs them on the same platform, without a network. Or use pip:
     `pip install --no-index --find-links DIR --require-hashes -r DIR/plughost.lock`.
     """
-    with readable_errors(), working(as_json) as tell:
+    with working(as_json) as tell:
         refuse_filled(folder)
         where = places(context, [*remembered(), *where])
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
@@ -111,7 +110,7 @@ def bundle_command(
         print_table({"distribution": [e.name for e in entries], "version": [e.version or e.url for e in entries]})
     wheels: list[Path] = []
     if not dry_run:
-        with readable_errors(), working(as_json) as tell:
+        with working(as_json) as tell:
             wheels = bundle(entries, folder.absolute(), where, wheels_of(context), tell)
     if as_json:
         result = {"folder": str(folder), "dry_run": dry_run, "wheels": [wheel.name for wheel in wheels]}
@@ -124,8 +123,7 @@ def bundle_command(
 
 
 def _check(file: Path, *, as_json: bool) -> None:
-    with readable_errors():
-        found = compare(read_lock(file))
+    found = compare(read_lock(file))
     if as_json:
         print_json({"ok": not found, "file": str(file), "differences": found})
     elif found:

@@ -81,13 +81,13 @@ def lock(where: Sequence[str], wheels: Path, tell: pip.Tell) -> list[Locked]:
     """
     environment = Environment()
     entries: list[Locked] = []
-    from_index: list[Locked] = []
+    from_index: dict[str, Locked] = {}
     editable: list[str] = []
     for key in members(environment):
         distribution = environment.installed[key]
         origin = distribution.direct_url
         if origin is None:
-            from_index.append(Locked(name=key, version=distribution.version))
+            from_index[key] = Locked(name=key, version=distribution.version)
             continue
         entry = _from_archive(key, distribution.version, origin) or _from_files(key, distribution, wheels)
         if entry is None:
@@ -229,13 +229,12 @@ def _from_files(key: str, distribution: InstalledDistribution, wheels: Path) -> 
 
 
 def _from_index(
-    entries: Sequence[Locked], environment: Environment, where: Sequence[str], wheels: Path, tell: pip.Tell
+    left: dict[str, Locked], environment: Environment, where: Sequence[str], wheels: Path, tell: pip.Tell
 ) -> list[Locked]:
     """Return entries from an index or a folder with the hash of the file that pip would install now.
 
     If pip does not find a distribution, make a wheel of the installed one.
     """
-    left = {entry.name: entry for entry in entries}
     made: list[Locked] = []
 
     def make_wheel(name: str) -> bool:

@@ -80,10 +80,8 @@ def pip_command() -> list[str]:
 def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = None) -> None:
     """Run pip, and wait for it.
 
-    Args:
-        arguments: The command and its options, such as `["install", "plughost-messages"]`.
-        tell: Called with each line that it prints.
-        places: The URLs that packages may name in their requirements; any by default.
+    `arguments` are the command and its options, such as `["install", "plughost-messages"]`. `places` are the URLs that
+    packages may name in their requirements; any by default.
 
     Raises:
         NotFound: No source has a distribution.

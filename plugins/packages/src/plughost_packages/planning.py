@@ -151,14 +151,8 @@ def plan_install(
 ) -> Iterator[Plan]:
     """Plan an installation. All its files are downloaded, and wheels are verified against their RECORD.
 
-    The folder with wheels of replaced or removed distributions is searched only if pip fails without it.
-
-    Args:
-        context: The plugin's context.
-        requirements: The requirements for pip.
-        where: pip's options for indexes and folders.
-        tell: Called with each line that pip prints.
-        upgrade: Whether to upgrade what is installed to the newest version.
+    `where` has pip's options for indexes and folders. The folder with wheels of replaced or removed distributions is
+    searched only if pip fails without it. With `upgrade`, what is installed is upgraded to the newest version.
 
     Raises:
         PipError: The requirements can't be resolved.

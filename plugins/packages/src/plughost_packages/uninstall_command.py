@@ -16,7 +16,6 @@ from plughost_packages.commands import (
     finish,
     json_option,
     print_table,
-    readable_errors,
     show_plan,
     working,
 )
@@ -59,11 +58,10 @@ def uninstall(
     """
     if with_data and as_json and not (yes or dry_run):
         raise click.UsageError("--json can't ask for confirmation: --purge with it needs --yes.")
-    with readable_errors():
-        (refuse_halves if dry_run else remove_debris)()
-        environment = Environment()
-        keys = to_distributions(names, environment)
-        _refuse_required(keys, environment, force=force)
+    (refuse_halves if dry_run else remove_debris)()
+    environment = Environment()
+    keys = to_distributions(names, environment)
+    _refuse_required(keys, environment, force=force)
     unused = _unused_without(environment, keys)
     if with_unused:
         keys, unused = [*keys, *unused], []
@@ -74,10 +72,10 @@ def uninstall(
     say = click.echo if not as_json else lambda _: None
     if unused:
         say(f"Nothing else requires {', '.join(unused)}. Use --with-unused to uninstall that, too.")
-    drop = {} if dry_run else _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
     if dry_run:
         finish(Outcome(changes=plan.changes), as_json, dry_run=True)
         return
+    drop = _confirm(stores, plugins, with_data=with_data, yes=yes or as_json)
 
     def drop_stores() -> None:
         for where, store in drop.items():
@@ -88,9 +86,9 @@ def uninstall(
                     raise CommandError(str(error)) from error
             say(f"Dropped {where}.")
 
-    with readable_errors(), working(as_json) as tell:
+    with working(as_json) as tell:
         accept = None if no_reload else _blocked(environment, keys)
-        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores if drop else None)
+        outcome = carry_out(context, plan, tell, accept=accept, keep=keep, afterwards=drop_stores)
     if stores and not drop:
         say(f"Their data is kept: {', '.join(stores)}.")
     finish(outcome, as_json)
