@@ -91,7 +91,7 @@ def _give_name(unfinished: Path, file: Path) -> None:
 
 def _copy(path: Path, target: Path) -> None:
     """Copy a consistent snapshot of a database to a single new private file, and sync it to the disk."""
-    _sqlite_files.create(target, in_wal_mode=False)
+    _sqlite_files.create(target)
     with closing(_sqlite_files.connect(target, 30)) as written:
         with closing(_sqlite_files.connect_to_read(path)) as source:
             _sqlite_files.copy(source, written)

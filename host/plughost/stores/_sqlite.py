@@ -139,6 +139,7 @@ class SQLiteSessions(Pool):
         self._open_reader = partial(connect, writes=False)
         self._file, self._is_read_only = database.file, config.read_only
         self._verify_at = 0.0
+        self._for_pony = for_pony
 
     def _connect(self, _deadline: float) -> sqlite3.Connection:
         return self._open_reader()
@@ -163,9 +164,12 @@ class SQLiteSessions(Pool):
             raise Unavailable(f"The file of the {self.label} is read-only")
 
     def claim(self) -> None:
-        """Do nothing: `SQLite.shared_claim` holds the claim."""
+        """Open a first connection for Pony, which prepares it slowly; `SQLite.shared_claim` holds the claim."""
+        if self._for_pony:
+            self.release(self.acquire(0.0))
 
-    release_claim = claim
+    def release_claim(self) -> None:
+        self.disconnect()
 
     def tablespace_clauses(self, _session: Session, _tables: Iterable[str]) -> Iterable[str]:
         return ("",)

@@ -8,13 +8,15 @@ first process still writes to. SQLite takes care of this, so only SQLite opens a
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import sys
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from plughost._files import make_folder, sync, temporary_name
+from plughost._files import make_folder
 from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate, translated
 
 QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
@@ -23,7 +25,7 @@ QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 _NO_SHARED_MEMORY: Final = frozenset({"SQLITE_READONLY_DIRECTORY", "SQLITE_CANTOPEN"})
 
 
-def create(path: Path, *, in_wal_mode: bool = True) -> None:
+def create(path: Path) -> None:
     """Make a database without tables that only its owner may read, unless it exists.
 
     SQLite's other files get the same mode. The file has a header: an empty one has lost its content.
@@ -33,18 +35,18 @@ def create(path: Path, *, in_wal_mode: bool = True) -> None:
     make_folder(path.parent)
     with closing(sqlite3.connect(":memory:")) as memory:
         memory.execute("PRAGMA user_version = 0")  # makes a header
-        content = bytearray(memory.serialize())
-    if in_wal_mode:  # else processes that switch it at once fail: SQLite doesn't wait for that
-        content[18:20] = b"\2\2"  # https://www.sqlite.org/fileformat2.html#file_format_version_numbers
-    new = temporary_name(path)
+        content = memory.serialize()
+    new = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        new.touch(0o600, exist_ok=False)
-        new.write_bytes(content)
-        sync(new)
+        with os.fdopen(descriptor, "wb") as file:  # closed before the file gets the name by which others open it
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
         with suppress(FileExistsError):  # another process was quicker
             os.link(new, path)
     finally:
-        new.unlink(missing_ok=True)
+        new.unlink()
 
 
 def real_path(path: Path, suffix: str = "") -> Path:
@@ -152,7 +154,7 @@ class SQLiteFile:
             self.check_header(connection)
             verify()
             if writes:
-                connection.execute("PRAGMA journal_mode = WAL")  # after a restore, it may be in another
+                self._use_wal(connection, time.monotonic() + timeout)
             else:
                 connection.execute("PRAGMA query_only = ON")
             connection.execute("PRAGMA synchronous = FULL")
@@ -161,6 +163,17 @@ class SQLiteFile:
             connection.close()
             raise
         return connection
+
+    def _use_wal(self, connection: sqlite3.Connection, deadline: float) -> None:
+        """Switch the file to WAL; SQLite does not wait while another process does the same."""
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if not isinstance(translate(error, self._name), Busy) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
 
     def remember(self) -> None:
         """Check the present file, and remember it as the store's."""
