@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import BaseModel
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
+    from pydantic import ValidationError
 
 _REWORDED: Final = {
     "valid IPv[46] network$": 'must be an address or a network without host bits, such as "10.0.0.0/8"',
@@ -45,7 +45,7 @@ class SettingsError(Exception):
 
 
 def describe_problems(
-    problems: Iterable[ErrorDetails],
+    error: ValidationError,
     table: str,
     model: type[BaseModel],
     file: str,
@@ -53,7 +53,7 @@ def describe_problems(
 ) -> list[str]:
     """Return a line for each problem that pydantic found in a table; the host's own has an empty name."""
     lines = []
-    for problem in problems:
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
         # pydantic adds the names of union members to the path, such as "tuple[str, ...]". An unknown key is its end.
         is_unknown = problem["type"] == "extra_forbidden"
         path = [str(part) for part in problem["loc"]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Set as AbstractSet
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import Annotated, ClassVar, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -15,6 +16,7 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -50,6 +52,17 @@ def _header_name(value: str) -> str:
     return value
 
 
+def _check_text(text: str, types: AbstractSet[object]) -> None:
+    """Refuse a text that no setting of these types can have."""
+    if "\0" in text:
+        raise ValueError("must not contain the character U+0000")
+    if not text and Path in types:
+        raise ValueError('must not be empty: leave it out, or write "." for the folder of the settings')
+    # pydantic reads the beginning of a text alone: it takes "10,5 MB" for 10 bytes.
+    if ByteSize in types and _SIZE.fullmatch(text) is None:
+        raise ValueError('must be a size in bytes, or one with a unit, such as "10 MB"')
+
+
 Scheme = Literal["http", "https"]
 EngineName = Literal["waitress", "granian"]
 HTTPPort = Annotated[int, Field(ge=0, le=65535, description="TCP port of the HTTP listener; 0 lets the system choose")]
@@ -69,6 +82,7 @@ Encoding = Literal["zstd", "gzip"]
 MEMORY: Final = "memory"
 _REDIS: Final = ("redis://", "rediss://", "redis+unix://")
 _HOST_NAME: Final = re.compile(r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
+_SIZE: Final = re.compile(r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*")
 _HOST_HEADER: Final = re.compile(r"\*|(\*\.)?[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
@@ -76,11 +90,22 @@ _ORIGIN: Final = re.compile(r"https?://([a-z0-9.-]+|\[[0-9a-f:]+\])(:\d{1,5})?")
 
 
 class Table(BaseModel):
-    """A table of the settings: it refuses unknown keys, and validates defaults."""
+    """A table of the settings: it refuses unknown keys, false types and unfit texts, and validates defaults."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_type(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        types = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and {int, float, ByteSize} & types:
+            raise ValueError(f"must be a number, not {str(value).lower()}")
+        if isinstance(value, str):
+            _check_text(value, types)
+        return value
 
 
 class CompressionSettings(Table):

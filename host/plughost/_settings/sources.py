@@ -20,7 +20,6 @@ from pydantic_core import to_jsonable_python
 from plughost._api.host import Value
 from plughost._settings.errors import PLUGINS_LISTER, VARIABLES_LISTER, SettingsError, describe_problems, did_you_mean
 from plughost._settings.masking import mask_urls
-from plughost._settings.misfits import misfits
 from plughost._settings.models import HostSettings, MountSettings, StoreTuning
 
 if TYPE_CHECKING:
@@ -257,18 +256,11 @@ class Settings:
 
 
 def _validate(model: type[ModelT], table: Mapping[str, Any], variables: Variables, name: str, place: str) -> ModelT:
-    """Validate a table, overridden by variables. Unknown keys and misfits are refused even if the model allows them."""
-    merged = merge(table, variables.values)
-    errors = [*misfits(model, merged)]
-    places = {each["loc"] for each in errors}
+    """Validate a table, overridden by variables. Unknown keys are refused even if the model allows them."""
     try:
-        validated = model.model_validate(merged, extra="forbid")
+        return model.model_validate(merge(table, variables.values), extra="forbid")
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        errors += [each for each in found if each["loc"] not in places]
-    if errors:
-        raise SettingsError(describe_problems(errors, name, model, place, variables.source))
-    return validated
+        raise SettingsError(describe_problems(error, name, model, place, variables.source)) from None
 
 
 def _replace_value(model: ModelT, key: str, value: Any) -> ModelT:

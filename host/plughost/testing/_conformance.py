@@ -17,7 +17,7 @@ from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._lifecycle import LifecycleTests
-from plughost.testing._operations import DENIED, OperationCall, operation_calls
+from plughost.testing._operations import DENIED, OperationCall, operation_calls, unprepared
 
 if TYPE_CHECKING:
     from importlib import metadata
@@ -203,7 +203,7 @@ def conformance(
     settings: Mapping[str, Any] | None = None,
     other_types: Collection[str] = _OTHER_TYPES,
     earlier: Path | None = None,
-    prepare: Callable[[RunningHost, httpx.Client], None] = lambda host, client: None,
+    prepare: Callable[[RunningHost, httpx.Client], None] = unprepared,
     *,
     beside: Collection[metadata.Distribution] | None = None,
 ) -> type[Conformance]:

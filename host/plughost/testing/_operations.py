@@ -57,10 +57,12 @@ class OperationCall:
 
     @property
     def url(self) -> str:
+        """Its path and query."""
         return self.path + self.query
 
     @property
     def label(self) -> str:
+        """Its name in messages."""
         return f"{self.method} {self.path}"
 
     @property
@@ -128,6 +130,10 @@ class Suite:
                 return client
 
             yield client_of
+
+
+def unprepared(host: RunningHost, client: httpx.Client) -> None:
+    """Do nothing: anybody may send requests."""
 
 
 def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:

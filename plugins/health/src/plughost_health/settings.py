@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ByteSize, ConfigDict, Field
+import re
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field, field_validator
 
 
 class Settings(BaseModel):
@@ -24,3 +26,11 @@ class Settings(BaseModel):
     minimum_certificate_days: int = Field(
         0, ge=0, description="Days that the certificate must still be valid for the host to be ready"
     )
+
+    @field_validator("minimum_disk", mode="before")
+    @classmethod
+    def _check_size(cls, value: object) -> object:
+        # pydantic reads the beginning of a text alone: it takes "1,5 GB" for a byte.
+        if isinstance(value, str) and re.fullmatch(r"\s*[\d_]*\.?\d+\s*[A-Za-z]*\s*", value) is None:
+            raise ValueError('must be a size in bytes, or one with a unit, such as "10 MB"')
+        return value
