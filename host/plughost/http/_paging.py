@@ -108,7 +108,7 @@ class Paging:
             Parameter(
                 name=name,
                 place="query",
-                description=f"Only those with this {name}; of several, all.",
+                description=f"Only those with this {name}; if sent more than once, all must match.",
                 schema={"type": "array", "items": _plain_schema(name, self._fields[name])},
             )
             for name in self.filters

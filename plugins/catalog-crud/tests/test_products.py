@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from plughost_catalog_crud.operations import GET
+
 if TYPE_CHECKING:
     import httpx
 
@@ -132,6 +134,14 @@ def test_an_unchanged_product_is_304(client: httpx.Client, create: Create) -> No
     answer = client.get(path, headers={"If-None-Match": tag})
     assert answer.status_code == 200
     assert answer.headers["ETag"] != tag
+
+
+def test_a_304_has_the_headers_of_its_description(client: httpx.Client, create: Create) -> None:
+    """Both name the ETag, and the request header on which it depends."""
+    described = GET.responses[304].headers
+    answer = client.get(f"/products/{create('A')['id']}", headers={"If-None-Match": "*"})
+    assert set(described) == {"ETag", "Vary"}
+    assert answer.headers.keys() >= {name.lower() for name in described}
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])

@@ -118,7 +118,7 @@ GET: Final = Operation(
     parameters=(_ID, _IF_MATCH, _IF_NONE_MATCH),
     responses={
         200: Response(description="The product.", model=_PRODUCT, headers=_ENTITY_HEADERS),
-        304: Response(description="The client's copy is current."),
+        304: Response(description="The client's copy is current.", headers=_ENTITY_HEADERS),
         404: _NOT_FOUND,
         412: Response(description="No tag of `If-Match` matches the product."),
     },

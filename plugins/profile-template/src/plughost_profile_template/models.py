@@ -65,7 +65,7 @@ class ProfileJSON(_JSON):
 
     model_config = ConfigDict(title="Profile")
 
-    user_id: str = Field(examples=["user@example.org"])
+    user_id: str = Field(examples=["6f1c2f0e-8a55-4c1f-9d3b-2b7c1f0f6a11"])
     display_name: str = Field(examples=["Alex"])
     email: str | None = Field(examples=["user@example.org"])
     profile_image_url: str | None = Field(examples=["https://images.example.org/alex.png"])
