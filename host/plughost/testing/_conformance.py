@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -12,6 +13,8 @@ import falcon
 import pytest
 
 from plughost._apps.mounting import offers_of
+from plughost._plugins.environment import ENTRY_POINT_GROUP
+from plughost._settings.errors import did_you_mean
 from plughost.testing._databases import store_settings
 from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
@@ -20,8 +23,6 @@ from plughost.testing._lifecycle import LifecycleTests
 from plughost.testing._operations import DENIED, OperationCall, operation_calls
 
 if TYPE_CHECKING:
-    from importlib import metadata
-
     import httpx
 
 Ask = Callable[..., "httpx.Response"]
@@ -222,7 +223,15 @@ def conformance(
         prepare: Called with the host and each client before its first request, such as to sign in if the plugin
             requires it.
         beside: Distributions to serve in addition, as `running_host` has them, such as an authenticator for tests.
+
+    Raises:
+        LookupError: No such plugin is installed. pytest reports that once, instead of a failure of each test.
     """
+    installed = sorted(metadata.entry_points(group=ENTRY_POINT_GROUP).names)
+    if plugin not in installed:
+        raise LookupError(
+            f"no plugin {plugin} is installed (`pip install -e .` installs yours){did_you_mean(plugin, installed)}"
+        )
     attributes = {
         "plugin": plugin,
         "settings": dict(settings or {}),
