@@ -20,7 +20,7 @@ from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._lifecycle import LifecycleTests
-from plughost.testing._operations import DENIED, OperationCall, operation_calls
+from plughost.testing._operations import DENIED, OperationCall, operation_calls, send
 
 if TYPE_CHECKING:
     import httpx
@@ -250,7 +250,7 @@ def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:
         call: OperationCall, *, method: str = "", path: str = "", headers: Mapping[str, str] = _NONE, **sent: Any
     ) -> httpx.Response:
         url, all_headers = (path or call.path) + call.query, {**call.headers, **headers}
-        answer = client_of(call.site).request(method or call.method, url, headers=all_headers, **sent)
+        answer = send(client_of(call.site), call, method or call.method, url, headers=all_headers, **sent)
         of_upstream = answer.status_code in {502, 504}.intersection(call.operation.responses)
         assert answer.status_code < 500 or of_upstream, f"{call.label}: {answer.status_code} {answer.text[:200]}"
         assert answer.status_code != 429, f"{call.label}: 429. {_RAISE_THE_LIMIT}"
@@ -262,6 +262,10 @@ def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:
 def _check_error(answer: httpx.Response, call: OperationCall, expected: Collection[int], what: object) -> None:
     """Check an error: its status, the group's format, and that it has a text."""
     message = f"{call.label} with {what!r}: {answer.status_code} {answer.text[:200]}"
-    assert answer.status_code in expected, message
+    right = f"{answer.status_code}, not {' or '.join(map(str, sorted(expected)))}"
+    advice = ""
+    if answer.status_code == 415:
+        advice = f" The operation declares {', '.join(call.consumes)}: name what it reads in `consumes`."
+    assert answer.status_code in expected, f"{call.label} with {what!r}: {right}: {answer.text[:200]}{advice}"
     assert answer.headers["Content-Type"].partition(";")[0] == call.group.errors.media_type.partition(";")[0], message
     assert answer.text.strip(), message
