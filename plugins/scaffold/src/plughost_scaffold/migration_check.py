@@ -56,9 +56,9 @@ def check_migrations(store: Store[Any], dialect: str) -> Iterator[CheckResult]:
         return
     if not failures:
         starts = ", ".join(["empty", *(name[:4] for name in steps[:-1])])
-        result = "no migration failed, but not every table had rows: see above" if empty else "all well"
+        outcome = "no migration failed, but not every table had rows: see above" if empty else "all well"
         yield CheckResult(
-            f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: {result}"
+            f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: {outcome}"
         )
 
 
