@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from plughost._api.errors import CertificateError
 from plughost._runtime.sites import client_authorities, listeners_of
 from plughost._settings.sources import read_settings
 from plughost._tls.certificates import load_production
-from plughost._tls.keypairs import read_chain
+from plughost._tls.keypairs import locked_tls_folder, read_chain
 
 DAMAGES = {
     "version": (b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x06"),
@@ -105,3 +106,13 @@ def test_damaged_kind_of_a_key_is_refused(tmp_path: Path, authority: Any) -> Non
     issued = authority.issue(ed25519.Ed25519PrivateKey.generate())
     with pytest.raises(CertificateError, match=r"key\.pem: holds no usable PEM private key"):
         load(tmp_path, issued, key=issued.key_pem().replace(b"K2Vw", b"K2Vx"))
+
+
+def test_a_full_disk_is_no_matter_of_permissions(tmp_path: Path) -> None:
+    """The advice is to free some space; an operator would look at owners and modes in vain."""
+    with (
+        pytest.raises(CertificateError, match=r"No space left on device\); free some space") as caught,
+        locked_tls_folder(tmp_path),
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "key.pem"))
+    assert "the user" not in str(caught.value)

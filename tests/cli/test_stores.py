@@ -33,6 +33,27 @@ def register_routes(context):
     raise RuntimeError("no routes")
 """
 
+SECRETIVE = """
+from plughost import hookimpl
+from pydantic import BaseModel, model_validator
+
+
+class Settings(BaseModel):
+    @model_validator(mode="after")
+    def refuse(self):
+        raise ValueError("url needs secret")
+
+
+@hookimpl
+def register_settings():
+    return Settings
+
+
+@hookimpl
+def register_stores(context):
+    return []
+"""
+
 
 def listed(line: Line) -> list[str]:
     """Return the names of the listed stores."""
@@ -57,6 +78,26 @@ def test_a_plugin_with_unknown_stores_is_named_with_the_reason(line: Line, sourc
     assert f": its stores are unknown: {reason}" in result.stderr
     assert "cli-broken 1.0" in result.stderr or "cli-kept 1.0" in result.stderr
     assert line.run("stores", "check").exit_code == 1
+
+
+def test_a_plugin_whose_settings_are_invalid_needs_the_environment_of_its_host(line: Line) -> None:
+    """A secret may be set in the host's environment alone, so the reason says where a command looks."""
+    line.install("secretive", SECRETIVE)
+    hint = "Commands read the environment of their own shell: give it the variables that the host has."
+    for command in (["stores"], ["purge", "secretive", "--yes"]):
+        result = line.run(*command)
+        assert result.exit_code == 1
+        assert f"url needs secret. Mend the table [plugins.secretive]. {hint}" in " ".join(result.stderr.split())
+    assert "the stores of secretive are unknown: see above" in result.stderr
+
+
+def test_a_command_for_one_store_names_no_other_plugin(line: Line) -> None:
+    """Unknown stores of others are none of its business, unless it finds no store of this name."""
+    install_store_plugin(line, "kept")
+    line.install("broken", UNDECLARED)
+    for command in (["check", "kept"], ["backup", "kept", "file"], ["restore", "kept", "file", "--yes"]):
+        assert "unknown" not in line.run("stores", *command).stderr
+    assert "its stores are unknown" in line.run("stores", "backup", "broken", "file").stderr
 
 
 def test_a_plugin_that_lacks_a_requirement_is_named(line: Line) -> None:

@@ -12,6 +12,7 @@ from plughost.testing._operations import operation_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 
 READS = """
@@ -191,6 +192,32 @@ def test_a_form_that_accepts_anything_is_found(plant: Callable[..., Any]) -> Non
     suite = plant("planted-deaf", READS.format(reads="resp.media = 1", declared=FORM))
     with pytest.raises(AssertionError, match="POST /reads with b'no parts': 200"):
         _run(suite, "planted-deaf")
+
+
+def test_a_form_that_is_not_declared_is_found(plant: Callable[..., Any]) -> None:
+    """The failure says which status is right, and what to declare."""
+    suite = plant("planted-secret", READS.format(reads="read_form(req, Entry)", declared="request=Entry"))
+    advice = r"declares application/json: name what it reads in `consumes`"
+    with pytest.raises(AssertionError, match=rf"POST /reads with b'': 415, not 400.*{advice}"):
+        _run(suite, "planted-secret")
+
+
+def test_an_event_stream_that_is_not_declared_is_found(
+    plant: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, the suite would read it for ever."""
+    endless = "resp.content_type = 'text/event-stream'; resp.stream = iter(lambda: b': nothing\\n\\n', None)"
+    source = READS.format(reads=endless, declared="").replace("on_post", "on_get").replace("POST", "GET")
+    suite = plant("planted-endless", source)
+    advice = r'GET /reads sends an event stream: declare it, produces=\("text/event-stream",\)'
+    with pytest.raises(AssertionError, match=advice):
+        suite.test_it_leaves_no_file_and_no_connection(tmp_path, monkeypatch)
+    with (
+        running_host(["planted-endless"], strict=True) as host,
+        suite.clients(host) as client_of,
+        pytest.raises(AssertionError, match=advice),
+    ):
+        suite.test_head_is_get_without_a_body(make_ask(client_of), operation_calls(host, "planted-endless"))
 
 
 def test_a_rate_limit_is_reported(plant: Callable[..., Any]) -> None:

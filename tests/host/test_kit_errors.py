@@ -12,7 +12,7 @@ import pytest
 from tests.host.plugins import Plugin, group_of
 
 from plughost import Job, JobRun, Response
-from plughost.testing import plugin_distribution, running_host
+from plughost.testing import conformance, plugin_distribution, running_host
 from plughost.testing._conformance import make_ask
 from plughost.testing._operations import operation_calls
 
@@ -48,6 +48,13 @@ def test_a_client_of_a_plugin_that_failed_names_the_reason() -> None:
             host.client()
         with pytest.raises(KeyError, match="no active plugin has a store notes; broken is failed"):
             host.store("notes")
+
+
+def test_the_conformance_suite_of_a_plugin_that_is_not_installed_is_one_error() -> None:
+    """A misspelt name, or a plugin that isn't installed yet, is refused before any of its tests is collected."""
+    with pytest.raises(LookupError, match=r"no plugin nonesuch is installed \(`pip install -e \.` .*known: "):
+        conformance("nonesuch")
+    assert conformance("brought", beside=[plugin_distribution("brought", Plugin())]).plugin == "brought"
 
 
 def test_an_error_in_the_log_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

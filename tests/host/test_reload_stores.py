@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
 from tests.host.plugins import Plugin, group_of
+from tests.waiting import wait_until
 
-from plughost import Store
+from plughost import Job, JobRun, Store
 from plughost._api.events import Event, Events
 from plughost._runtime.host import Host
 from plughost._settings.sources import read_settings
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import falcon
+    import pytest
 
     from plughost import PluginContext
     from plughost.stores import OpenStore
@@ -104,6 +108,42 @@ def test_the_first_requests_find_the_checks(tmp_path: Path) -> None:
     host.start()
     host.stop()
     assert found == [["store kept"]]
+
+
+def test_a_job_that_meets_a_breaking_migration_is_a_warning_without_a_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is wrong with it: the older version's store was closed, and the new version runs it."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_begin.sql").write_text("SELECT 1;")
+
+    def plugin(breaking: tuple[int, ...]) -> Plugin:
+        store = Store(name="kept", migrations=tmp_path, tables=(), breaking=breaking)
+
+        def work(context: PluginContext[Any], run: JobRun) -> None:
+            run.wait(60)
+            context.store(store).read(lambda session: session.row("SELECT 1"))
+
+        return Plugin(
+            register_stores=lambda context: [store],
+            register_jobs=lambda context: [Job(name="work", run=partial(work, context), at_start=True)],
+        )
+
+    file = tmp_path / "plughost.toml"
+    file.write_text('[log]\nformat = "json"\n')
+    installed = [plugin_distribution("plugin", plugin(()))]
+    host = Host(read_settings(file, environment={}), distributions=lambda: installed)
+    host.start()
+    try:
+        wait_until(lambda: host.jobs.views()[0].running_since)
+        (tmp_path / "sqlite" / "0002_break.sql").write_text("SELECT 1;")
+        installed[:] = [plugin_distribution("plugin", plugin((2,)), version="2.0")]
+        assert host.reload().ok
+    finally:
+        host.stop()
+    (line,) = [json.loads(each) for each in capfd.readouterr().err.splitlines() if "job failed" in each]
+    assert (line["level"], "exception" in line) == ("warning", False)
+    assert "is closed: another version of its plugin serves" in line["reason"]
 
 
 def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -> None:

@@ -75,6 +75,28 @@ def test_data_is_not_dropped_without_a_yes(sandbox: Sandbox) -> None:
     assert not (sandbox.folder / "data" / "stores" / "notes.sqlite3").exists()
 
 
+def test_a_purge_without_the_hosts_environment_changes_nothing(sandbox: Sandbox) -> None:
+    """If a plugin's secret is only there, the command doesn't know the stores, and says where it looks."""
+    source = """
+from plughost import hookimpl
+from pydantic import BaseModel
+
+
+class Settings(BaseModel):
+    secret: str
+
+
+@hookimpl
+def register_settings():
+    return Settings
+"""
+    plugins = {"secretive": "secretive"}
+    sandbox.put(build_wheel(sandbox.wheels, "plughost-secretive", "1.0", {"secretive.py": source}, plugins=plugins))
+    output = sandbox.run("uninstall", "secretive", "--purge", "--yes", code=1)
+    assert "plugins.secretive.secret" in output
+    assert "reads the environment of its own shell: give it the variables that the host has" in output
+
+
 def test_a_distribution_named_twice_is_removed_once(sandbox: Sandbox) -> None:
     """The names of a plugin and of its distribution mean the same."""
     sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _UNWRAPPED_WIDTH: Final = 4096
 _NOT_CREATED: Final = "not created yet"
+_OWN_SHELL: Final = " Commands read the environment of their own shell: give it the variables that the host has."
 
 
 @contextmanager
@@ -90,7 +91,7 @@ def backup_command(settings: Settings, store: str, file: Path) -> None:
 
     The backup is consistent even while a host serves the store. PostgreSQL stores are backed up with pg_dump.
     """
-    chosen = _find_store(_prepare_stores(settings), store)
+    chosen = _find_store(stores_of_installed_plugins(settings), store)
     with spinner(f"Copying {store}"):
         backup(chosen, file)
     record_backup(settings.data_dir, store)
@@ -106,9 +107,10 @@ def check_command(settings: Settings, names: tuple[str, ...]) -> None:
     A host may serve the stores meanwhile. Exit code 1 if a store has a problem. Without STOREs, also if a plugin failed
     so early that its stores are unknown.
     """
-    stores = _prepare_stores(settings)
+    stores = stores_of_installed_plugins(settings) if names else _prepare_stores(settings)
+    chosen = [_find_store(stores, name) for name in names] or [stores[name] for name in sorted(stores)]
     with spinner("Checking every page and row"):
-        found = {name: _check_store(_find_store(stores, name)) for name in names or sorted(stores)}
+        found = {each.name: _check_store(each) for each in chosen}
     for name, (_, state) in found.items():
         say(f"{name}: {state}")
     if not all(good for good, _ in found.values()) or (stores.failures and not names):
@@ -141,7 +143,7 @@ def restore_command(settings: Settings, store: str, file: Path, yes: bool) -> No
 
     No host may serve the store meanwhile. PostgreSQL stores are restored with pg_restore.
     """
-    chosen = _find_store(_prepare_stores(settings), store)
+    chosen = _find_store(stores_of_installed_plugins(settings), store)
     if not yes:
         _refuse_if_served([chosen])
         click.confirm(f"Replace all data in {chosen.database.config.place}?", abort=True)
@@ -161,8 +163,12 @@ def purge_command(settings: Settings, plugin: str, yes: bool) -> None:
 
     No host may serve the stores meanwhile.
     """
-    owned = [store for _, store in sorted(_prepare_stores(settings).items()) if store.plugin == plugin]
+    stores = stores_of_installed_plugins(settings)
+    owned = [store for _, store in sorted(stores.items()) if store.plugin == plugin]
     if not owned:
+        _print_problems(stores)
+        if any(label.startswith(f"{plugin} (") for label in stores.failures):
+            raise click.ClickException(f"Nothing was dropped, since the stores of {plugin} are unknown: see above.")
         raise click.ClickException(
             f"No installed plugin named {plugin} has a store. If it was uninstalled, install it again: only the plugin "
             "knows which data is its own."
@@ -221,11 +227,15 @@ def _schema(found: Statistics) -> str:
 def _prepare_stores(settings: Settings) -> Stores:
     """Return the stores, prepared but not open, and print what is wrong with them."""
     stores = stores_of_installed_plugins(settings)
+    _print_problems(stores)
+    return stores
+
+
+def _print_problems(stores: Stores) -> None:
     for plugin, failure in stores.failures.items():
         say(f"{plugin}: {failure}", err=True)
     for doubt in stores.doubts:
         say(doubt, err=True)
-    return stores
 
 
 def stores_of_installed_plugins(settings: Settings) -> Stores:
@@ -252,12 +262,16 @@ def stores_of_installed_plugins(settings: Settings) -> Stores:
         if own:
             doubts.append(f"{entry.installed.label} does not serve: {entry.failure}")
         else:
-            failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}")
+            is_of_values = entry.failure.stage == "register_settings" and not entry.failure.trace
+            hint = _OWN_SHELL if is_of_values else ""
+            failures[entry.installed.label] = SetupError(f"its stores are unknown: {entry.failure}{hint}")
     return Stores(stores, failures, tuple(doubts))
 
 
 def _find_store(stores: Stores, name: str) -> OpenStore[Any]:
+    """Return a store. Only if it isn't there, print what is wrong with the others."""
     if name not in stores:
+        _print_problems(stores)
         raise click.ClickException(f"There is no store {name}{did_you_mean(name, sorted(stores))}")
     return stores[name]
 

@@ -311,7 +311,10 @@ class Jobs:
             outcome, error = "failed", cause_of(raised)
             if not runs_here:  # nobody could tell which host runs it
                 emit("job_started")
-            logger.error("job failed", reason=error, exc_info=raised)
+            if isinstance(raised, StoreError) and _has_closed_store(record):
+                logger.warning("job failed", reason=error)  # a reload replaced it, and nothing is wrong with its code
+            else:
+                logger.error("job failed", reason=error, exc_info=raised)
         seconds = monotonic() - started
         if outcome != "elsewhere":
             emit("job", outcome=outcome, error=error, seconds=seconds)
@@ -334,6 +337,10 @@ class Jobs:
             for each in self._of_plugins(plugins)
             if each.run is not None
         ]
+
+
+def _has_closed_store(record: PluginRecord) -> bool:
+    return any(store.state == "closed" for store in record.context.stores.values())
 
 
 def _runs_here(record: PluginRecord, job: Job, run: JobRun) -> bool:

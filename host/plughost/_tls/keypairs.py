@@ -5,6 +5,7 @@ What can't be used raises `CertificateError`.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -149,9 +150,10 @@ def locked_tls_folder(folder: Path) -> Iterator[None]:
         with locked_folder(folder):
             yield
     except OSError as error:
+        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        advice = "free some space" if is_full else "the user that runs plughost needs the folder to itself"
         raise CertificateError(
-            f"{error.filename or folder}: cannot be read or written ({error.strerror}); "
-            "the user that runs plughost needs the folder to itself"
+            f"{error.filename or folder}: cannot be read or written ({error.strerror}); {advice}"
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -12,16 +13,16 @@ import falcon
 import pytest
 
 from plughost._apps.mounting import offers_of
+from plughost._plugins.environment import ENTRY_POINT_GROUP
+from plughost._settings.errors import did_you_mean
 from plughost.testing._databases import store_settings
 from plughost.testing._declarations import DeclarationTests
 from plughost.testing._fuzzing import FuzzingTests
 from plughost.testing._hosts import RunningHost, running_host
 from plughost.testing._lifecycle import LifecycleTests
-from plughost.testing._operations import DENIED, OperationCall, operation_calls, unprepared
+from plughost.testing._operations import DENIED, OperationCall, operation_calls, send, unprepared
 
 if TYPE_CHECKING:
-    from importlib import metadata
-
     import httpx
 
 Ask = Callable[..., "httpx.Response"]
@@ -222,7 +223,16 @@ def conformance(
         prepare: Called with the host and each client before its first request, such as to sign in if the plugin
             requires it.
         beside: Distributions to serve in addition, as `running_host` has them, such as an authenticator for tests.
+
+    Raises:
+        LookupError: No such plugin is installed. pytest reports that once, instead of a failure of each test.
     """
+    brought = (each.entry_points.select(group=ENTRY_POINT_GROUP).names for each in beside or ())
+    installed = sorted(metadata.entry_points(group=ENTRY_POINT_GROUP).names.union(*brought))
+    if plugin not in installed:
+        raise LookupError(
+            f"no plugin {plugin} is installed (`pip install -e .` installs yours){did_you_mean(plugin, installed)}"
+        )
     attributes = {
         "plugin": plugin,
         "settings": dict(settings or {}),
@@ -241,7 +251,7 @@ def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:
         call: OperationCall, *, method: str = "", path: str = "", headers: Mapping[str, str] = _NONE, **sent: Any
     ) -> httpx.Response:
         url, all_headers = (path or call.path) + call.query, {**call.headers, **headers}
-        answer = client_of(call.site).request(method or call.method, url, headers=all_headers, **sent)
+        answer = send(client_of(call.site), call, method or call.method, url, headers=all_headers, **sent)
         of_upstream = answer.status_code in {502, 504}.intersection(call.operation.responses)
         assert answer.status_code < 500 or of_upstream, f"{call.label}: {answer.status_code} {answer.text[:200]}"
         assert answer.status_code != 429, f"{call.label}: 429. {_RAISE_THE_LIMIT}"
@@ -253,6 +263,10 @@ def make_ask(client_of: Callable[[str], httpx.Client]) -> Ask:
 def _check_error(answer: httpx.Response, call: OperationCall, expected: Collection[int], what: object) -> None:
     """Check an error: its status, the group's format, and that it has a text."""
     message = f"{call.label} with {what!r}: {answer.status_code} {answer.text[:200]}"
-    assert answer.status_code in expected, message
+    right = f"{answer.status_code}, not {' or '.join(map(str, sorted(expected)))}"
+    advice = ""
+    if answer.status_code == 415:
+        advice = f" The operation declares {', '.join(call.consumes)}: name what it reads in `consumes`."
+    assert answer.status_code in expected, f"{call.label} with {what!r}: {right}: {answer.text[:200]}{advice}"
     assert answer.headers["Content-Type"].partition(";")[0] == call.group.errors.media_type.partition(";")[0], message
     assert answer.text.strip(), message

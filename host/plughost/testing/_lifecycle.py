@@ -21,7 +21,7 @@ import pytest
 from plughost.http._events import MEDIA_TYPE
 from plughost.testing._databases import store_settings
 from plughost.testing._hosts import RunningHost, certificate
-from plughost.testing._operations import Suite, operation_calls, remove_modules
+from plughost.testing._operations import Suite, operation_calls, remove_modules, send
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class LifecycleTests(Suite):
         """Return the status of each operation that reads."""
         with self.clients(host) as client_of:
             return {
-                call.label: client_of(call.site).get(call.url, headers=call.headers).status_code
+                call.label: send(client_of(call.site), call, "GET", call.url, headers=call.headers).status_code
                 for call in operation_calls(host, self.plugin)
                 if call.method == "GET" and not call.streams_events
             }

@@ -136,6 +136,15 @@ def unprepared(host: RunningHost, client: httpx.Client) -> None:
     """Do nothing: anybody may send requests."""
 
 
+def send(client: httpx.Client, call: OperationCall, method: str, url: str, **sent: Any) -> httpx.Response:
+    """Send a request, and read its response. An event stream that isn't declared is a failure: it never ends."""
+    with client.stream(method, url, **sent) as answer:
+        is_stream = answer.headers.get("Content-Type", "").startswith(MEDIA_TYPE)
+        assert not is_stream, f'{call.label} sends an event stream: declare it, produces=("{MEDIA_TYPE}",)'
+        answer.read()
+    return answer
+
+
 def operation_calls(host: RunningHost, plugin: str) -> list[OperationCall]:
     """Return every operation of a plugin."""
     return [

@@ -136,7 +136,8 @@ def _stores(context: PluginContext[Any], plugins: Sequence[str], *, needed: bool
     except StoreError as error:
         found, broken = {}, [*broken, str(error)]
     if broken and needed:
-        raise click.ClickException("\n".join(["Their stores are unknown, so nothing was changed:", *broken]))
+        hint = "This command reads the environment of its own shell: give it the variables that the host has."
+        raise click.ClickException("\n".join(["Their stores are unknown, so nothing was changed:", *broken, hint]))
     return found
 
 

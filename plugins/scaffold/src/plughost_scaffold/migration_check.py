@@ -28,17 +28,19 @@ class CheckResult:
     Attributes:
         text: For people.
         failed: Whether a migration failed.
+        empty: Whether a table stayed without rows, so that migrations were tried on less than an operator has.
     """
 
     text: str
     failed: bool = False
+    empty: bool = False
 
 
 def check_migrations(store: Store[Any], dialect: str) -> Iterator[CheckResult]:
     """Check all migrations of a store on one kind of database, and yield the results."""
     label = f"{store.name} on {_LABELS[dialect]}"
     steps = _migration_files(store, dialect)
-    failures = 0
+    failures, empty = 0, False
     try:
         for number, other in _missing_numbers(store, dialect):
             failures += 1
@@ -47,15 +49,16 @@ def check_migrations(store: Store[Any], dialect: str) -> Iterator[CheckResult]:
         for earlier in range(max(1, len(steps))):
             start = f"{steps[earlier - 1][:4]} with rows" if earlier else "empty"
             for result in _check_upgrade(store, dialect, steps[:earlier]):
-                failures += result.failed
+                failures, empty = failures + result.failed, empty or result.empty
                 yield replace(result, text=f"{label}, from {start}: {result.text}")
     except pytest.skip.Exception as skipped:
         yield CheckResult(f"{label}: not tried: {skipped}")
         return
     if not failures:
         starts = ", ".join(["empty", *(name[:4] for name in steps[:-1])])
+        outcome = "no migration failed, but not every table had rows: see above" if empty else "all well"
         yield CheckResult(
-            f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: all well"
+            f"{label}: {len(steps)} {'migration' if len(steps) == 1 else 'migrations'}, from {starts}: {outcome}"
         )
 
 
@@ -86,7 +89,7 @@ def _check_upgrade(store: Store[Any], dialect: str, earlier: list[str]) -> Itera
                 with open_store(older, Path(folder), url) as opened:
                     failures = insert_sample_rows(opened)
                 for table, reason in failures.items():
-                    yield CheckResult(f"no rows could be put into {table}: {reason}")
+                    yield CheckResult(f"no rows could be put into {table}: {reason}", empty=True)
             with open_store(store, Path(folder), url):
                 pass
         except StoreError as error:
