@@ -349,3 +349,23 @@ def test_a_blocked_plugin_gives_up_its_claims() -> None:
         assert "the table products belongs to a" in reason(host, "b")
         assert reason(host, "c").startswith("blocked: ")
         assert "belongs to" not in reason(host, "d")
+
+
+def test_the_first_owner_of_a_store_serves_with_it(tmp_path: Path) -> None:
+    """The plugin that claims the same store later fails before it is given, and opens nothing."""
+    (tmp_path / "sqlite").mkdir()
+    (tmp_path / "sqlite" / "0001_notes.sql").write_text("CREATE TABLE notes (id INTEGER PRIMARY KEY);")
+    declared = Store(name="notes", migrations=tmp_path, tables=("notes",))
+    stores: list[str] = []
+
+    def keeps(context: PluginContext[Any]) -> list[RouteGroup]:
+        stores.append(f"{context.plugin}: {context.store(declared).name}")
+        return []
+
+    installed = [
+        plugin_distribution(name, Plugin(register_stores=lambda context: [declared], register_routes=keeps))
+        for name in ("a", "b")
+    ]
+    with running_host(distributions=installed) as host:
+        assert (reason(host, "a"), stores) == ("active: None", ["a: notes"])
+        assert "the store notes belongs to a" in reason(host, "b")
