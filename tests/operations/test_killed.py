@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.waiting import wait_until
 
+from plughost_packages.keeping import _list_files, _put_back
+
 from .test_install import gate, write_slow_project
 from .wheels import speaker_wheel
 
@@ -37,3 +39,27 @@ def test_a_killed_installation_can_be_repeated(sandbox: Sandbox, left: list[str]
     assert {each["name"] for each in sandbox.json("plugins")} == {"greeter", "packages"}
     sandbox.run("uninstall", "greeter", "--yes")
     assert not list(sandbox.site.glob("*greeter*"))
+
+
+def test_what_a_killed_restoration_left_is_removed(sandbox: Sandbox) -> None:
+    """Else pip would keep the metadata folder of the old version, and no later upgrade would have an effect."""
+    sandbox.run("install", speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    left = [sandbox.site / name for name in ("plughost_greeter-1.0.dist-info/REQUESTED", "speaking_greeter/data")]
+    for path in left:
+        path.with_name(f"{path.name}.plughost-restored").write_text("half of")
+    (sandbox.python.parents[1] / ".plughost.lock").write_text("plughost-greeter")
+    sandbox.run("install", speaker_wheel(sandbox.wheels, "greeter", "2.0", "hello again"))
+    assert sandbox.versions()["plughost_greeter"] == "2.0"
+    assert not list(sandbox.site.rglob("*.plughost-restored"))
+
+
+def test_a_restoration_writes_last_what_makes_a_distribution_whole(tmp_path: Path) -> None:
+    """Killed before, it leaves what the next command recognises as a half."""
+    info = tmp_path / "plughost_greeter-1.0.dist-info"
+    copies = {info / name: tmp_path / name for name in ("INSTALLER", "METADATA", "RECORD", "WHEEL")}
+    for copy in copies.values():
+        copy.write_text("saved")
+    (tmp_path / "WHEEL").unlink()  # restoring it fails
+    with pytest.raises(FileNotFoundError):
+        _put_back(set(), _list_files(), copies)
+    assert {path.name for path in info.iterdir()} == {"METADATA"}

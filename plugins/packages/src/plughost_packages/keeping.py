@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from plughost import InstalledDistribution
 
 _DEBRIS: Final = "~"  # pip renames folders with this prefix before it removes them
+_RESTORED: Final = ".plughost-restored"
+_LAST: Final = frozenset({"INSTALLER", "RECORD"})
+"""The files of a distribution that are written last: one without them is a half."""
 
 
 def remove_debris() -> None:
@@ -51,7 +54,7 @@ def refuse_halves() -> None:
 
 
 def _halves(changing: Path) -> list[Path]:
-    """Return the metadata folders that a killed pip left half-written. pip writes INSTALLER and RECORD last.
+    """Return the metadata folders that a killed command left half-written. `_LAST` were not written yet.
 
     `changing` names the distributions that it was changing.
     """
@@ -60,7 +63,7 @@ def _halves(changing: Path) -> list[Path]:
         info
         for info in sorted(each for root in _roots() for each in root.glob("*.dist-info"))
         if canonicalize_name(info.name.split("-")[0]) in unfinished
-        and not ((info / "INSTALLER").exists() and (info / "RECORD").exists())
+        and not all((info / name).exists() for name in _LAST)
     ]
 
 
@@ -69,10 +72,13 @@ def _roots() -> set[Path]:
 
 
 def _remove_debris(changing: Path) -> None:
-    """Remove the leftovers of a killed pip in a virtual environment. Other environments are left alone."""
+    """Remove the leftovers of a killed command in a virtual environment. Other environments are left alone."""
     if sys.prefix == sys.base_prefix:
         return
-    for path in [*_halves(changing), *(each for root in _roots() for each in root.glob(f"{_DEBRIS}*"))]:
+    found = [*_halves(changing), *(each for root in _roots() for each in root.glob(f"{_DEBRIS}*"))]
+    if changing.stat().st_size:  # it may have been restoring: pip never removes a metadata folder with another file
+        found += [path for path in _list_files() if path.name.endswith(_RESTORED)]
+    for path in found:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -132,7 +138,7 @@ def _put_back(keys: set[str], before: set[Path], copies: Mapping[Path, Path]) ->
         path.unlink(missing_ok=True)
         with suppress(OSError):  # it has other files
             os.removedirs(path.parent)
-    for path, copy in copies.items():
+    for path, copy in sorted(copies.items(), key=lambda item: item[0].name in _LAST):
         if not _is_unchanged(path, copy):
             _copy_back(copy, path)
 
@@ -146,7 +152,7 @@ def _put_back_shared(keys: set[str], copies: Mapping[Path, Path]) -> None:
 
 def _copy_back(copy: Path, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f"{path.name}.plughost-restored")
+    fresh = path.with_name(f"{path.name}{_RESTORED}")
     shutil.copy2(copy, fresh)
     fresh.replace(path)  # not in place: a process may use a compiled module
 
