@@ -179,14 +179,26 @@ class LineWriter:
         return True
 
 
-def _write_with_priority(priority: int) -> Callable[[LineWriter, str], None]:
-    return lambda writer, text: writer.write(with_priority(priority, text))
-
-
 class JournalWriter(LineWriter):
     """Begins each line with its priority, which systemd's journal takes away and stores (sd-daemon(3))."""
 
-    debug, info, warning, error, critical = map(_write_with_priority, (7, 6, 4, 3, 2))  # type: ignore[assignment]  # unnamed argument
+    def debug(self, text: str) -> None:
+        self._write(7, text)
+
+    def info(self, text: str) -> None:
+        self._write(6, text)
+
+    def warning(self, text: str) -> None:
+        self._write(4, text)
+
+    def error(self, text: str) -> None:
+        self._write(3, text)
+
+    def critical(self, text: str) -> None:
+        self._write(2, text)
+
+    def _write(self, priority: int, text: str) -> None:
+        self.write(with_priority(priority, text))
 
 
 def with_priority(priority: int, text: str) -> str:

@@ -34,14 +34,17 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 
 def plugin_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of the installed plugins."""
     return [each.name for each in Environment().plugins if each.name.startswith(incomplete)]
 
 
 def store_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of the installed plugins' stores."""
     return [name for name in sorted(_preview(ctx).stores) if name.startswith(incomplete)]
 
 
 def setting_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the keys of settings, of plugins too."""
     return [each.key for each in _preview(ctx).setting_values() if each.key.startswith(incomplete)]
 
 

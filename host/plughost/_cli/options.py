@@ -211,6 +211,7 @@ def _chown_safely(descriptor: int, owner: os.stat_result) -> None:
 
 
 def print_json(value: Any) -> None:
+    """Write a value as JSON."""
     click.echo(json.dumps(value, indent=2, default=str))
 
 
