@@ -340,6 +340,26 @@ def test_an_unknown_name_is_an_error(sandbox: Sandbox) -> None:
     assert "plughost-nonsense" in sandbox.run("install", "nonsense", code=1)
 
 
+def test_an_index_that_refuses_is_named(sandbox: Sandbox) -> None:
+    """It isn't taken for one without the distribution, for which `lock` would make a wheel of the installed files."""
+
+    class Refusing(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(403)
+
+    sandbox.put(speaker_wheel(sandbox.folder / "before", "greeter", "1.0", "hello"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://127.0.0.1:{server.server_port}/simple"
+        for command in ("install", "plughost-nonsense"), ("lock",):
+            output = sandbox.run(*command, "--index-url", index, code=1, PIP_NO_INDEX="0")
+            assert f"Could not fetch URL {index}/" in output
+            assert "403" in output
+            assert "Only wheels are used" not in output
+        server.shutdown()
+    assert not (sandbox.folder / "plughost.lock").exists()
+
+
 @pytest.mark.parametrize("given", ["./absent", "/absent.tar.gz", "plughost-absent.zip"])
 def test_a_path_of_nothing_is_an_error(sandbox: Sandbox, given: str) -> None:
     """Nobody is asked whether to build what isn't there."""

@@ -30,8 +30,8 @@ OLDEST: Final = "22.3"
 """The oldest supported pip: older ones have no installation report, or another format."""
 
 _LAST_LINES: Final = 12
-_NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)==")
-_UNREACHABLE: Final = ("WARNING: Retrying (", "WARNING: Could not fetch URL", "Could not fetch URL")
+_NOT_FOUND: Final = re.compile(r"ERROR: No matching distribution found for (?P<name>[\w.-]+)")
+_REFUSED: Final = re.compile(r"Could not fetch URL \S+: (?!404 ).*")  # 404 is an index without the distribution
 _VARIABLES: Final = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PIP_NO_INPUT": "1",
@@ -88,6 +88,16 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
         PipError: pip failed for another reason.
         CommandError: pip is missing or too old, or a package names another URL, which was not opened.
     """
+    with tempfile.TemporaryDirectory(prefix="plughost-") as folder:
+        log = Path(folder, "log")  # pip tells only there what an index answered
+        lines, code = _run(["--log", str(log), *arguments], tell, places)
+        if code != 0:
+            refusals = _REFUSED.findall(log.read_text(encoding="utf-8", errors="replace")) if log.exists() else []
+            raise _error(arguments[0], lines, code, dict.fromkeys(refusals))
+
+
+def _run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None) -> tuple[list[str], int]:
+    """Return the lines that pip printed, and its exit code."""
     lines: list[str] = []
     command = pip_command()
     location = "" if "-m" in command else str(Path(command[-1]).parent)
@@ -115,22 +125,19 @@ def run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None = N
         process.send_signal(signal.SIGINT)
         process.wait()  # what it did is undone next, which must not be while it goes on
         raise
-    if process.wait() != 0:
-        raise _error(arguments[0], lines, process.returncode)
+    return lines, process.wait()
 
 
-def _error(command: str, lines: Sequence[str], code: int) -> CommandError:
+def _error(command: str, lines: Sequence[str], code: int, refusals: Collection[str]) -> CommandError:
     errors = [line for line in lines if line.startswith("ERROR: ") and line != "ERROR: Exception:"]
     foreign_url = next((line for line in errors if careful_pip.TOLD in line), None)
     if foreign_url is not None:
         return CommandError(foreign_url.removeprefix("ERROR: "))
     last = -1 if "ERROR: Exception:" in lines else -_LAST_LINES  # a traceback ends with the reason
-    output = "\n".join(errors or [line for line in lines if line][last:])
+    output = "\n".join([*(errors or [line for line in lines if line][last:]), *refusals])
     message = f"pip {command} failed:\n{output or f'exit code {code}'}"
     missing = next(filter(None, map(_NOT_FOUND.match, errors)), None)
-    # If an index is unreachable, pip reports every distribution as not found.
-    is_reached = not any(line.startswith(_UNREACHABLE) for line in lines)
-    return NotFound(message, missing["name"]) if missing and is_reached else PipError(message)
+    return NotFound(message, missing["name"]) if missing and not refusals else PipError(message)
 
 
 def configures(option: str) -> bool:

@@ -276,6 +276,6 @@ def _with_advice(error: pip.PipError, options: Sequence[str]) -> pip.PipError:
         advice.append(
             "No index was named, so only folders were searched. Name an index (--index-url) or folder (--find-links)."
         )
-    if "No matching distribution" in advice[0]:
+    if isinstance(error, pip.NotFound):
         advice.append("Only wheels are used: build one (pip wheel), or name a source distribution by its path.")
     return pip.PipError("\n".join(advice))
