@@ -75,6 +75,7 @@ def test_purge_and_restore_refuse_a_store_in_use(
 ) -> None:
     """The message says what to do, and comes before any question."""
     stores = opening(config, products)
+    Path("copy").touch()
     purging = (purge_command, "catalog-plugin")
     for command in (purging, (*purging, "--yes"), (stores_command, "restore", "catalog", "copy")):
         refused = invoke(*command)
@@ -136,6 +137,8 @@ def test_backup_and_restore_bring_purged_data_back(invoke: Invoke, config: Store
         pytest.skip("the tools of PostgreSQL are not installed")
     assert invoke(stores_command, "backup", "catalog", str(tmp_path / "copy")).exit_code == 0
     assert invoke(purge_command, "catalog-plugin", "--yes").exit_code == 0
+    absent = invoke(stores_command, "restore", "catalog", "absent")
+    assert (absent.exit_code, "File 'absent' does not exist" in absent.stderr) == (2, True)
     assert invoke(stores_command, "restore", "catalog", str(tmp_path / "copy"), input="n\n").exit_code == 1
     restored = invoke(stores_command, "restore", "catalog", str(tmp_path / "copy"), "--yes")
     assert restored.stdout == "Restored catalog with schema 1.\n"

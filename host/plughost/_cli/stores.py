@@ -134,7 +134,7 @@ def _check_store(store: OpenStore[Any]) -> tuple[bool, str]:
 
 @stores_command.command("restore")
 @click.argument("store", shell_complete=store_names)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Don't ask for confirmation.")
 @config_option
 @_with_short_errors()
