@@ -32,6 +32,17 @@ ThreadPoolExecutor(1, "left").submit(Event().wait)
 """
 )
 
+CHILD = (
+    HANGING.format(hook="started").replace("Event().wait()", "get_context('fork').Process(target=wait, daemon=True).start()")
+    + """
+from multiprocessing import get_context
+
+
+def wait():
+    Event().wait(60)
+"""
+)
+
 
 @pytest.mark.parametrize("hook", ["started", "stopping"])
 def test_a_hook_that_hangs_changes_the_exit_code(line: Line, serving: Serve, hook: str) -> None:
@@ -54,6 +65,15 @@ def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
     code, errors = serving().end(signal.SIGTERM)
     assert "Threads: left_0." in next(event for event in events(errors) if event["event"] == "cut off")["reason"]
     assert code == 1
+
+
+def test_a_forked_child_can_be_ended(line: Line, serving: Serve) -> None:
+    """A child takes SIGTERM as any process does: `multiprocessing` ends it with the host, and no port stays open."""
+    line.configure("hook_timeout = 2")
+    line.install("parent", CHILD)
+    code, errors = serving().end(signal.SIGTERM)
+    assert "cut off" not in [event["event"] for event in events(errors)]
+    assert code == 0
 
 
 def test_a_plugin_cannot_keep_the_process_of_a_refused_start(line: Line) -> None:
