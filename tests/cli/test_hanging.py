@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cli.test_serve import events
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.cli.conftest import Line
@@ -32,16 +33,23 @@ ThreadPoolExecutor(1, "left").submit(Event().wait)
 """
 )
 
-CHILD = (
-    HANGING.format(hook="started").replace("Event().wait()", "get_context('fork').Process(target=wait, daemon=True).start()")
-    + """
+FORKING = """
+import os, pathlib, threading
 from multiprocessing import get_context
+from plughost import hookimpl
+
+
+@hookimpl
+def started(context):
+    get_context("fork").Process(target=wait, daemon=True).start()
 
 
 def wait():
-    Event().wait(60)
+    os.closerange(1, 3)
+    pathlib.Path("forked").touch()
+    while not pathlib.Path("go-on").exists():
+        threading.Event().wait(0.01)
 """
-)
 
 
 @pytest.mark.parametrize("hook", ["started", "stopping"])
@@ -67,13 +75,26 @@ def test_a_plugin_cannot_keep_the_process(line: Line, serving: Serve) -> None:
     assert code == 1
 
 
-def test_a_forked_child_can_be_ended(line: Line, serving: Serve) -> None:
-    """A child takes SIGTERM as any process does: `multiprocessing` ends it with the host, and no port stays open."""
+def test_a_forked_child_ends_with_the_host(line: Line, serving: Serve) -> None:
+    """It takes SIGTERM as any process does, so `multiprocessing` can end it."""
     line.configure("hook_timeout = 2")
-    line.install("parent", CHILD)
+    line.install("parent", FORKING)
     code, errors = serving().end(signal.SIGTERM)
+    (line.folder / "go-on").touch()
     assert "cut off" not in [event["event"] for event in events(errors)]
     assert code == 0
+
+
+def test_a_forked_child_does_not_hold_the_data_folder(line: Line, serving: Serve) -> None:
+    """A host that was killed leaves it behind; the next one starts all the same."""
+    line.install("parent", FORKING)
+    host = serving()
+    wait_until((line.folder / "forked").exists)
+    host.end(signal.SIGKILL)
+    try:
+        assert serving().end(signal.SIGTERM)[0] == 0
+    finally:
+        (line.folder / "go-on").touch()
 
 
 def test_a_plugin_cannot_keep_the_process_of_a_refused_start(line: Line) -> None:

@@ -94,7 +94,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     signal.signal(signal.SIGHUP, partial(_on_hangup, host, os.isatty(0)))
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_on_stop_signal, host))
-    os.register_at_fork(after_in_child=_reset_signals)
+    os.register_at_fork(after_in_child=partial(_leave_host, control))
     watching = SourceWatcher(host, reporter.report_reload) if watch else nullcontext()
     _start(host, control, predecessor, reporter)
     sockets.take_ownership()
@@ -223,10 +223,12 @@ def _on_hangup(host: Host, terminal: bool, number: int, frame: FrameType | None)
             host.logger.error("not reloaded", reason="the system allows this process no further thread")
 
 
-def _reset_signals() -> None:
-    """Let signals end a child that a plugin forks. With the host's handlers, `multiprocessing` could end none."""
+def _leave_host(control: Control) -> None:
+    """Let a child that a plugin forks end by signals, as `multiprocessing` expects, and hold no lock of the host."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    if control.lock != -1:
+        os.close(control.lock)  # the parent's stays locked
 
 
 def _on_stop_signal(host: Host, number: int, frame: FrameType | None) -> None:
