@@ -63,6 +63,17 @@ def test_an_expression_uses_existing_metrics(expression: str, samples: dict[str,
         assert set(re.findall(r"(\w+)=", selectors)) <= samples[name] | OF_PROMETHEUS
 
 
+def test_the_alert_for_stores_counts_a_lost_file() -> None:
+    """The label `outcome` has an error's class, so the rule names only those that are no trouble of the store."""
+    (no_trouble,) = re.findall(r'operation_seconds_count\{outcome!~"([^"]+)"', "".join(_alerts()))
+    with running_host(["metrics", "messages"]) as host, host.client() as client:
+        (host.host.settings.data_dir / "stores" / "messages.sqlite3").unlink()
+        assert client.post("/messages", json={"content": "a"}).status_code == 503
+        exposed = client.get("/q/metrics").text
+    (outcome,) = set(re.findall(r'operation_seconds_count\{kind="write",outcome="(\w+)"', exposed))
+    assert not re.fullmatch(no_trouble, outcome)
+
+
 def test_no_label_has_a_name_that_prometheus_reserves(samples: dict[str, set[str]]) -> None:
     """So Prometheus renames no label of the host."""
     assert "plughost_job_running" in samples

@@ -32,6 +32,7 @@ NOT_RUN: Final = {
     "docs/operators/containers.md: Kubernetes reads it",
     "docs/operators/containers.md: it needs a container engine",
     "docs/operators/install.md: it needs uv and pipx",
+    "docs/operators/monitoring.md: it needs openssl",
     "docs/operators/monitoring.md: it is Prometheus's own configuration",
     "docs/operators/monitoring.md: it needs a collector",
     "docs/performance.md: it takes an hour",

@@ -177,6 +177,14 @@ def test_the_hosts_state_is_exposed() -> None:
     assert samples["plughost_requests_in_flight", (("plugin", "metrics"),)] == 1
 
 
+def test_reloads_are_exposed_before_the_first() -> None:
+    """Prometheus sees an increase only from an earlier sample, so both results begin at 0."""
+    with _host(Shop()) as host, host.client() as client:
+        samples = _samples(client)
+    assert samples["plughost_reloads_total", (("result", "swapped"),)] == 0
+    assert samples["plughost_reloads_total", (("result", "failed"),)] == 0
+
+
 def test_figures_survive_a_reload() -> None:
     """Earlier requests are still counted after a reload, and none twice."""
     with _host(Shop()) as host, host.client() as client:

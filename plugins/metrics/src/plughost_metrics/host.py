@@ -102,6 +102,8 @@ class EventCounters:
         self._reloads = registered(
             Counter, "plughost_reloads", "Reloads, by result: swapped, or failed with nothing changed.", ["result"]
         )
+        for result in ("swapped", "failed"):
+            self._reloads.labels(result)  # Prometheus sees the first one only as an increase from an earlier 0
         self._reload_seconds = registered(Histogram, "plughost_reload_duration_seconds", "Seconds that a reload took.")
         self._logins = registered(
             Counter, "plughost_logins", "Attempts to log in, by plugin and outcome.", ["plugin", "outcome"]
