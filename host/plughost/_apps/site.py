@@ -20,7 +20,7 @@ from plughost._servers.base import CutOffError
 from plughost._waiting import Pause
 from plughost.http._environ import CUT_OFF, FAILED, FORWARDED, MOUNTED, REFUSED, SITE, TRUSTED
 from plughost.http._errors import PROBLEM_DETAILS
-from plughost.http._request import address_of, host_name
+from plughost.http._request import DEFAULT_PORTS, address_of, host_name
 from plughost.http._response import check_part, close_stream, file_blocks
 from plughost.http._routing import find_group, raw_path
 
@@ -213,6 +213,9 @@ class Site:
         if scheme in ("http", "https"):
             environ["wsgi.url_scheme"] = scheme
         host = forwarded.get("HTTP_X_FORWARDED_HOST", "").rpartition(",")[2].strip()
+        port = forwarded.get("HTTP_X_FORWARDED_PORT", "").rpartition(",")[2].strip()
+        if host and host_name(f"{host}:{port}") and port != DEFAULT_PORTS[environ["wsgi.url_scheme"]]:
+            host = f"{host}:{port}"
         if host_name(host):
             environ["HTTP_HOST"] = host
 
