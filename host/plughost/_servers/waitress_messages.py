@@ -32,6 +32,9 @@ _TEXT: Final = r"[\t -~\x80-\xff]*"
 TASK: Final = "plughost.task"
 """Environ key of the request's task, until the application is called."""
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
+# In a line of another form, and before a value, waitress searches in quadratic time: minutes, for 64 KiB.
+_REQUEST_LINE: Final = re.compile(rb"[^ \r]+ [^ \r]+(?: HTTP/[0-9]\.[0-9])?\r\n")
+_LEADING_SPACE: Final = re.compile(rb"(\r\n[^\r:]+:)[ \t]{2,}")
 _TARGET_PATH: Final = re.compile(rb"\s*\S+[ \t]+(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*)?(/[^?#\s]*)")
 _REQUEST_ID: Final = re.compile(rb"\nx-request-id[ \t]*:[ \t]*([\w.-]+)[ \t]*(?:\r|\Z)", re.IGNORECASE)
 _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
@@ -184,8 +187,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         """Parse request line and header fields.
 
         Raises:
-            ParsingError: Folded lines (RFC 9112 5.2), bare LF or CR (2.2), no or several Hosts (3.2), ambiguous framing
-                (6.1, 6.3), or a target that is no URI (3.2).
+            ParsingError: A malformed request line (RFC 9112 3), folded lines (5.2), bare LF or CR (2.2), no or several
+                Hosts (3.2), ambiguous framing (6.1, 6.3), or a target that is no URI (3.2).
         """
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
@@ -197,7 +200,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             raise ParsingError("folded header line, or white space after the request line, which waitress would drop")
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
-        method, space, rest = header_plus.partition(b" ")
+        if not _REQUEST_LINE.match(header_plus):
+            raise ParsingError("malformed request line")
+        method, space, rest = _LEADING_SPACE.sub(rb"\1", header_plus).partition(b" ")
         self._parse(method.upper() + space + rest)  # waitress would refuse another one as malformed
         self.command = method.decode("latin-1")
         if self.chunked:
