@@ -125,11 +125,11 @@ def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding |
     """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None for a plain body."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
-        name, parameters = falcon.parse_header(part)
+        name, _, weight = part.partition(";")
         try:
-            qualities[name.strip()] = float(parameters.get("q", 1))
+            qualities[name.strip()] = float(weight.partition("=")[2] or 1)
         except ValueError:
-            qualities[name] = 0.0
+            qualities[name.strip()] = 0.0
     default = qualities.get("*", 0.0)
     best: Encoding = max(encodings, key=lambda encoding: qualities.get(encoding, default))
     quality = qualities.get(best, default)
