@@ -180,9 +180,7 @@ SLOW_HEADS = {
 
 
 @pytest.mark.parametrize("name", SLOW_HEADS)
-def test_no_head_takes_long_to_parse(
-    serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, name: str
-) -> None:
+def test_no_head_takes_long_to_parse(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, name: str) -> None:
     """A single request with one of these heads kept the whole host busy for a minute."""
     status, request = SLOW_HEADS[name]
     served = serve(gate, http1_lane)

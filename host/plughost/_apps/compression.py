@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import falcon
-
 from plughost._optional import ZSTD, import_optional
 from plughost._waiting import Pause
 from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
+    import falcon
+
     from plughost._settings.models import CompressionSettings, Encoding
     from plughost.http._request import Request
 

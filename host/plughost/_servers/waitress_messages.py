@@ -200,9 +200,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             raise ParsingError("folded header line, or white space after the request line, which waitress would drop")
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
-        if not _REQUEST_LINE.match(header_plus):
-            raise ParsingError("malformed request line")
-        method, space, rest = _LEADING_SPACE.sub(rb"\1", header_plus).partition(b" ")
+        method, space, rest = header_plus.partition(b" ")
         self._parse(method.upper() + space + rest)  # waitress would refuse another one as malformed
         self.command = method.decode("latin-1")
         if self.chunked:
@@ -219,8 +217,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self._split_target()
 
     def _parse(self, header_plus: bytes) -> None:
+        if not _REQUEST_LINE.match(header_plus):
+            raise ParsingError("malformed request line")
         try:
-            super().parse_header(header_plus)
+            super().parse_header(_LEADING_SPACE.sub(rb"\1", header_plus))
         except ValueError as error:  # for which waitress would close the connection without a response
             raise ParsingError("brackets in the target's authority that enclose no address") from error
 

@@ -117,7 +117,7 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
         Invalid: The form breaks the model's rules.
         falcon.HTTPUnsupportedMediaType: The body is not a form.
         falcon.HTTPContentTooLarge: The form's texts have more than 1 MiB in all.
-        falcon.HTTPBadRequest: The form is malformed, has more than 1,000 fields, or one with more than 1 KiB of headers.
+        falcon.HTTPBadRequest: The form is malformed, has more than 1,000 fields, or one whose headers exceed 1 KiB.
     """
     kind = (req.content_type or "").partition(";")[0].strip().lower()
     fields = _fields_of(model)
