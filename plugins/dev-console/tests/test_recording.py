@@ -123,9 +123,9 @@ def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> No
 
 def test_no_target_takes_long_to_show(console: Console) -> None:
     """Any web page can send such requests here; the host responds to nobody while it looks for secrets in them."""
-    console.client.get("/items/broken?" + "?token" * 1_300)
-    assert console.client.get("/items/broken?" + "?" * 8_000 + "token=hunter2").status_code == 500
-    assert [len(each["path"]) for each in _new(console)] == [300, 300]
+    for _ in range(100):
+        console.client.get("/items/broken?" + "?token" * 330)
+    assert len(_new(console)) == 100
 
 
 def test_a_request_is_shown_with_its_headers_and_its_log(console: Console) -> None:
