@@ -119,6 +119,14 @@ def test_a_body_that_is_not_json_is_415(reached: Reached, method: str, kind: str
     is_problem(answer, 415)
 
 
+def test_a_long_content_type_is_415(reached: Reached) -> None:
+    """Falcon would take seconds to parse this one, while nobody else is served."""
+    for length, status in ((977, 201), (978, 415), (60_000, 415)):
+        kind = f'application/json;pad="{";" * length}"'
+        answer = reached.client.post("/table/items/a", content=b'{"text":"x"}', headers={"Content-Type": kind})
+        assert answer.status_code == status, length
+
+
 @pytest.mark.parametrize("kind", [None, "application/json", "application/json;charset=UTF-8"])
 @pytest.mark.parametrize(("method", "status"), [("POST", 201), ("PUT", 200)])
 def test_json_is_read(reached: Reached, method: str, status: int, kind: str | None) -> None:

@@ -221,6 +221,7 @@ FORM = "multipart/form-data; boundary=b"
         (FORM, multipart(NAME, b"\xff")),
         (FORM, multipart(NAME, end=b"")),
         (FORM, multipart(b"X: " + b"x" * 10_000)),
+        (FORM, multipart(NAME + b'; pad="' + b";" * 1000)),  # Falcon would take seconds for some of them
         (FORM, b""),
         ("multipart/form-data", multipart(NAME)),
         ("multipart/form-data; boundary=" + "b" * 100, multipart(NAME)),

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-import falcon
-
 from plughost._optional import ZSTD, import_optional
 from plughost._waiting import Pause
 from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
+    import falcon
+
     from plughost._settings.models import CompressionSettings, Encoding
     from plughost.http._request import Request
 
@@ -125,11 +125,11 @@ def _choose_encoding(accept: str, encodings: tuple[Encoding, ...]) -> Encoding |
     """Return the encoding that an Accept-Encoding prefers, the earlier among equals. None for a plain body."""
     qualities: dict[str, float] = {}
     for part in accept.lower().split(","):
-        name, parameters = falcon.parse_header(part)
+        name, _, weight = part.partition(";")
         try:
-            qualities[name.strip()] = float(parameters.get("q", 1))
+            qualities[name.strip()] = float(weight.partition("=")[2] or 1)
         except ValueError:
-            qualities[name] = 0.0
+            qualities[name.strip()] = 0.0
     default = qualities.get("*", 0.0)
     best: Encoding = max(encodings, key=lambda encoding: qualities.get(encoding, default))
     quality = qualities.get(best, default)

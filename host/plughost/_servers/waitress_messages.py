@@ -32,6 +32,9 @@ _TEXT: Final = r"[\t -~\x80-\xff]*"
 TASK: Final = "plughost.task"
 """Environ key of the request's task, until the application is called."""
 _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cookie)[ \t]*:[ \t]*([^\r]*)", re.IGNORECASE)
+# In a line of another form, and before a value, waitress searches in quadratic time: minutes, for 64 KiB.
+_REQUEST_LINE: Final = re.compile(rb"[^ \r]+ [^ \r]+(?: HTTP/[0-9]\.[0-9])?\r\n")
+_LEADING_SPACE: Final = re.compile(rb"(\r\n[^\r:]+:)[ \t]{2,}")
 _TARGET_PATH: Final = re.compile(rb"\s*\S+[ \t]+(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*)?(/[^?#\s]*)")
 _REQUEST_ID: Final = re.compile(rb"\nx-request-id[ \t]*:[ \t]*([\w.-]+)[ \t]*(?:\r|\Z)", re.IGNORECASE)
 _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
@@ -184,8 +187,8 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         """Parse request line and header fields.
 
         Raises:
-            ParsingError: Folded lines (RFC 9112 5.2), bare LF or CR (2.2), no or several Hosts (3.2), ambiguous framing
-                (6.1, 6.3), or a target that is no URI (3.2).
+            ParsingError: A malformed request line (RFC 9112 3), folded lines (5.2), bare LF or CR (2.2), no or several
+                Hosts (3.2), ambiguous framing (6.1, 6.3), or a target that is no URI (3.2).
         """
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
@@ -214,8 +217,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         self._split_target()
 
     def _parse(self, header_plus: bytes) -> None:
+        if not _REQUEST_LINE.match(header_plus):
+            raise ParsingError("malformed request line")
         try:
-            super().parse_header(header_plus)
+            super().parse_header(_LEADING_SPACE.sub(rb"\1", header_plus))
         except ValueError as error:  # for which waitress would close the connection without a response
             raise ParsingError("brackets in the target's authority that enclose no address") from error
 

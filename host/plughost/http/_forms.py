@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _MEMORY_LIMIT: Final = 512 * 1024  # bytes of a file that are kept in memory
 _MAX_FIELDS: Final = 1000
+_MAX_PART_HEAD: Final = 1024  # bytes; Falcon parses a part's header in quadratic time
 _MAX_TEXT: Final = 1024 * 1024  # bytes of all fields that aren't files
 _BLOCK_SIZE: Final = 64 * 1024
 MAX_DIGITS: Final = 400  # of an integer; int() refuses too many
@@ -116,7 +117,7 @@ def read_form(req: falcon.Request, model: type[ModelT]) -> ModelT:
         Invalid: The form breaks the model's rules.
         falcon.HTTPUnsupportedMediaType: The body is not a form.
         falcon.HTTPContentTooLarge: The form's texts have more than 1 MiB in all.
-        falcon.HTTPBadRequest: The form is malformed, or has more than 1,000 fields.
+        falcon.HTTPBadRequest: The form is malformed, has more than 1,000 fields, or one whose headers exceed 1 KiB.
     """
     kind = (req.content_type or "").partition(";")[0].strip().lower()
     fields = _fields_of(model)
@@ -145,6 +146,7 @@ def _read_url_encoded(req: falcon.Request) -> Iterable[tuple[str, str | Upload]]
 def _read_multipart(req: falcon.Request, fields: Mapping[str, _Field]) -> Iterable[tuple[str, str | Upload]]:
     options = MultipartParseOptions()
     options.max_body_part_count = _MAX_FIELDS
+    options.max_body_part_headers_size = _MAX_PART_HEAD
     remaining = _MAX_TEXT
     for part in MultipartFormHandler(options).deserialize(req.stream, req.content_type, req.content_length):
         name = part.name or ""

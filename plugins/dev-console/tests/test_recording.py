@@ -121,6 +121,13 @@ def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> No
     assert slowest == sorted(slowest)
 
 
+def test_no_target_takes_long_to_show(console: Console) -> None:
+    """Any web page can send such requests here; the host responds to nobody while it looks for secrets in them."""
+    for _ in range(100):
+        console.client.get("/items/broken?" + "?token" * 330)
+    assert len(_new(console)) == 100
+
+
 def test_a_request_is_shown_with_its_headers_and_its_log(console: Console) -> None:
     """Secrets are masked; trace id, timings and traceback are shown."""
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"

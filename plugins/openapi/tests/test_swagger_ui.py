@@ -97,3 +97,13 @@ def test_other_pages_may_not_use_the_listeners(host: RunningHost) -> None:
             asked = client.options("/notes", headers={"Origin": origin, "Access-Control-Request-Method": "GET"})
         assert "Access-Control-Allow-Origin" not in answer.headers
         assert "Access-Control-Allow-Methods" not in asked.headers
+
+
+def test_a_page_with_a_rebound_name_may_not_use_the_listeners(host: RunningHost) -> None:
+    """After DNS rebinding, Origin and Host of a page of another site have one name; it can't write, nor read more."""
+    for name, may_write in ("localhost", True), ("127.0.0.1", True), ("evil.example", False):
+        headers = {"Host": f"{name}:{host.port('library')}", "Origin": f"http://{name}:{host.port()}"}
+        with host.client("library") as client:
+            answer = client.post("/notes", headers=headers, json={})
+        assert (answer.status_code != 403) == may_write
+        assert ("Access-Control-Allow-Origin" in answer.headers) == may_write

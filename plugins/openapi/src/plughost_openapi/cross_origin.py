@@ -40,13 +40,16 @@ class TryItOut:
             resp.complete = True
 
     def _allows(self, req: Request) -> bool:
-        """Return whether the requesting page came from this host, under the same host name."""
+        """Return whether the requesting page came from this host, under the same host name.
+
+        An unchecked name counts as localhost: after DNS rebinding, a page of another site has the name of the request.
+        """
         try:
             origin = urlsplit(req.env.get("HTTP_ORIGIN", ""))
             host, port = origin.hostname, origin.port
         except ValueError:
             return False
-        if not host or host != req.host.strip("[]").lower():
+        if not host or host != urlsplit(req.prefix).hostname:
             return False
         own = self._addresses.own_sites
         return any(
