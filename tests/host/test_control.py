@@ -12,14 +12,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from tests.host.plugins import is_running
 from tests.waiting import wait_until
 
 from plughost._api.errors import CommandError, NotRunning
 from plughost._api.host import Listener
+from plughost._cli.controlling import drain, status
 from plughost._runtime import restart
 from plughost._runtime.control import (
     AlreadyRunning,
@@ -31,6 +33,9 @@ from plughost._runtime.control import (
     user_name,
 )
 from plughost._runtime.sockets import Sockets
+
+if TYPE_CHECKING:
+    import click
 
 
 def fail() -> dict[str, Any]:
@@ -65,6 +70,23 @@ def send(folder: Path, data: bytes) -> dict[str, Any]:
         connection.sendall(data)
         answer: dict[str, Any] = json.loads(connection.makefile().readline())
         return answer
+
+
+@pytest.mark.parametrize(("command", "cause"), [(status, "has no 'version'"), (drain, "commands are status")])
+def test_what_a_host_of_an_earlier_version_lacks_is_explained(
+    tmp_path: Path, command: click.Command, cause: str
+) -> None:
+    """A member of its status, or a command: the message says to restart the host, without a traceback."""
+    control = Control(tmp_path / "plughost-data", {"status": lambda: {"dev": False}})
+    control.claim()
+    control.start()
+    try:
+        result = CliRunner().invoke(command, env={"PLUGHOST_DATA_DIR": str(control.data_dir)})
+    finally:
+        control.stop()
+    assert result.exit_code == 1
+    assert cause in result.stderr
+    assert result.stderr.endswith("If plughost was upgraded since the host started, run: plughost restart\n")
 
 
 def test_a_command_is_answered(listening: Path) -> None:

@@ -163,6 +163,8 @@ MISTAKES: Final = {
         "from {package} import prats\n",
         "ImportError at parts.py:2: cannot import name 'prats' from '{package}'",
     ),
+    "planted-older": ("from plughost import Answer\n", "This version of plughost has no such name: upgrade the"),
+    "planted-newer": ("import plughost.later\n", "No module named 'plughost.later'. This version of plughost has no"),
     "planted-lacking": ("import not_installed\n", "at parts.py:2: No module named 'not_installed'. Install what"),
 }
 

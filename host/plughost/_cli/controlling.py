@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from plughost._settings.sources import Settings
 
 
+_AFTER_UPGRADE: Final = "If plughost was upgraded since the host started, run: plughost restart"
 _HOW_TO_START: Final = "Start one with `plughost serve`. If one runs, use its folder or --config."
 
 
@@ -111,8 +112,11 @@ def status(data_dir: Path, as_json: bool) -> None:
     state = _send(data_dir, "status")
     if as_json:
         print_json(state)
-    else:
+        return
+    try:
         _show_status(state, console())
+    except KeyError as error:
+        raise click.ClickException(f"The host's status has no {error}. {_AFTER_UPGRADE}") from None
 
 
 def _send(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
@@ -124,7 +128,7 @@ def _send(data_dir: Path, command: str, **arguments: Any) -> Mapping[str, Any]:
             str(error) if isinstance(error, NotPermitted) else f"{error} {_HOW_TO_START}"
         ) from None
     if "error" in answer:  # a host of another version, or an internal error
-        raise click.ClickException(f"The host did not execute the command: {answer['error']}.")
+        raise click.ClickException(f"The host did not execute the command: {answer['error']}. {_AFTER_UPGRADE}")
     return answer
 
 

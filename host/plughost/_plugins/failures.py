@@ -64,9 +64,12 @@ def failure_from(stage: str, raised: BaseException) -> Failure:
     advice = ""
     if isinstance(raised, ImportError):
         package, _ = _location(raised)
-        is_own = package and (raised.name or "").partition(".")[0] == package
-        own_advice = "Mend the import: it is of a module of the plugin's own."
-        advice = own_advice if is_own else "Install what is missing, or upgrade the plugin."
+        imported = (raised.name or "").partition(".")[0]
+        advice = "Install what is missing, or upgrade the plugin."
+        if imported == "plughost":
+            advice = "This version of plughost has no such name: upgrade the plugin or plughost, whichever is older."
+        elif package and imported == package:
+            advice = "Mend the import: it is of a module of the plugin's own."
     elif isinstance(raised, PermissionError) and raised.filename:
         advice = f"Let the user that runs plughost read and write {raised.filename}."
     return Failure(stage, cause_of(raised), advice, trace)
