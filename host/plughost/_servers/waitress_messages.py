@@ -35,6 +35,7 @@ _FRAMING: Final = re.compile(rb"\r\n(content-length|transfer-encoding|host|cooki
 # In a line of another form, and before a value, waitress searches in quadratic time: minutes, for 64 KiB.
 _REQUEST_LINE: Final = re.compile(rb"[^ \r]+ [^ \r]+(?: HTTP/[0-9]\.[0-9])?\r\n")
 _LEADING_SPACE: Final = re.compile(rb"(\r\n[^\r:]+:)[ \t]{2,}")
+_MAX_LINES: Final = 102  # that of the request, 100 header lines as on granian, and the empty one
 _TARGET_PATH: Final = re.compile(rb"\s*\S+[ \t]+(?:[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s]*)?(/[^?#\s]*)")
 _REQUEST_ID: Final = re.compile(rb"\nx-request-id[ \t]*:[ \t]*([\w.-]+)[ \t]*(?:\r|\Z)", re.IGNORECASE)
 _BARE_LINE_END: Final = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")  # CR or LF alone
@@ -190,6 +191,9 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             ParsingError: A malformed request line (RFC 9112 3), folded lines (5.2), bare LF or CR (2.2), no or several
                 Hosts (3.2), ambiguous framing (6.1, 6.3), or a target that is no URI (3.2).
         """
+        if header_plus.count(b"\n") > _MAX_LINES:
+            self.refuse(431)
+            return
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
             fields.setdefault(name.lower(), []).append(value)
