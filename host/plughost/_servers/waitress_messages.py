@@ -193,7 +193,10 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         """
         if header_plus.count(b"\n") > _MAX_LINES:
             self.refuse(431)
-            return
+        else:
+            self._parse_head(header_plus)
+
+    def _parse_head(self, header_plus: bytes) -> None:
         fields: dict[bytes, list[bytes]] = {}
         for name, value in _FRAMING.findall(header_plus):
             fields.setdefault(name.lower(), []).append(value)
@@ -205,7 +208,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
         if len(lengths + codings) > 1 or codings not in ([], [b"chunked"]) or len(b"".join(lengths)) > MAX_DIGITS:
             raise ParsingError("absurd or ambiguous length of the body, or a transfer coding that is not chunked")
         method, space, rest = header_plus.partition(b" ")
-        self._parse(method.upper() + space + rest)  # waitress would refuse another one as malformed
+        self._call_waitress(method.upper() + space + rest)  # waitress would refuse another one as malformed
         self.command = method.decode("latin-1")
         if self.chunked:
             self.body_rcv = StrictChunkedReceiver(self.body_rcv.getbuf())
@@ -220,7 +223,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             self.headers["COOKIE"] = b"; ".join(cookies).decode("latin-1")
         self._split_target()
 
-    def _parse(self, header_plus: bytes) -> None:
+    def _call_waitress(self, header_plus: bytes) -> None:
         if not _REQUEST_LINE.match(header_plus):
             raise ParsingError("malformed request line")
         try:
