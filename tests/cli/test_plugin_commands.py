@@ -82,3 +82,11 @@ def test_a_hook_that_raises_is_explained(line: Line) -> None:
     explained = line.run("plugins", "--why", "raising")
     assert (explained.exit_code, "Its commands can't be called." in explained.output) == (0, True)
     assert "Traceback (most recent call last)" in explained.output
+
+
+def test_settings_that_are_refused_are_named(line: Line) -> None:
+    """A command of a plugin with a store needs its settings first."""
+    line.configure("[plugins.failing]\nunknown = 1")
+    result = line.run("failing", "count")
+    assert result.exit_code == 1
+    assert "plugins.failing" in result.stderr

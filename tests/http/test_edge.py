@@ -75,6 +75,13 @@ def test_other_hosts_are_refused(client: httpx.Client, host: str) -> None:
     assert client.options("/table/items/a", headers={"Host": host}).status_code == 400
 
 
+def test_a_cookie_of_backslashes_is_refused(client: httpx.Client) -> None:
+    """A resource that reads its cookies may take seconds for this one, while nobody else is served."""
+    for value, status in (("x" * 16_000, 200), ("\\" * 500, 200), ("\\" * 501, 400), ("\\" * 16_000, 400)):
+        response = client.get("/table/items/a", headers={"Cookie": f'a="{value}"'})
+        assert response.status_code == status, len(value)
+
+
 def test_the_host_named_by_a_trusted_proxy_counts(client: httpx.Client) -> None:
     """The host that the client asked for is checked, not the one that the proxy asks for."""
     assert client.get("/table/items/a", headers={"X-Forwarded-Host": "shop.example"}).status_code == 200

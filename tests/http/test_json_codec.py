@@ -48,6 +48,8 @@ REFUSED = {
     "long fraction": (b"0." + b"1" * 5000, "out of range"),
     "long integer": (b'{"a":[' + b"1" * 100_000 + b"]}", "too many digits"),
     "long negative integer": (b"-" + b"9" * 5000, "too many digits"),
+    "long name": (b'{"a":{"' + b"n" * 1001 + b'" :1}}', "member name of more than 1000 bytes"),
+    "long name of escapes": (rb'{"' + rb"\\\"" * 251 + rb'":1}', "member name of more than 1000 bytes"),
     "nested arrays": (b"[" * 101 + b"]" * 101, "nested deeper than 100"),
     "nested objects": (b'{"a":' * 101 + b"1" + b"}" * 101, "nested deeper than 100"),
     "nested beyond recursion": (b"[" * 100_000, "nested deeper than 100"),
@@ -69,6 +71,8 @@ def test_bad_json_is_a_400_that_says_why(raw: bytes, reason: str) -> None:
         (b"19.990", Decimal("19.990")),
         (b"0.1234567890123456789012345678901234567890", Decimal("0.1234567890123456789012345678901234567890")),
         (b"1e2", Decimal("1E+2")),
+        (b'{"' + b"n" * 1000 + b'":1}', {"n" * 1000: 1}),
+        (b'{"a":"' + b"n" * 1001 + rb'\":"}', {"a": "n" * 1001 + '":'}),
         (b"5", 5),
         (b"9223372036854775808", 2**63),
         (b"-340282366920938463463374607431768211456", -(2**128)),
@@ -95,7 +99,7 @@ def test_every_double_is_in_range(number: float) -> None:
 
 def test_brackets_in_strings_do_not_nest() -> None:
     """Brackets after an escaped quote don't either; those after the string do."""
-    text = '[\\"{' * 200
+    text = '[\\"{' * 150
     assert decode(encode({text: [text]})) == {text: [text]}
     with pytest.raises(MalformedJSON) as refused:
         decode(b"[" + encode(text) + b", " + b"[" * 200)

@@ -146,7 +146,7 @@ def _set_context(name: str, config: Path | None) -> None:
     host.audit = CommandAudit(settings)
     # Aliases are the operator's own commands, and control the host.
     set_contexts(host, registry, settings, trusted=(*settings.host.trusted, *ALIASES.values()))
-    if "register_stores" in entry.hooks:
+    if "register_stores" in entry.hooks and entry.state is State.ACTIVE:
         registration.declare_stores(registry)
         stores = prepare_stores({name: entry.declared.stores}, settings.stores)
         for failure in stores.failures.values():

@@ -31,6 +31,7 @@ DEFAULT_BODY_LIMIT: Final = 1024 * 1024
 """Bytes; the limit for a request without a mounted route (CONTRACT 2)."""
 
 _MAX_NUMBER_LENGTH: Final = 1000
+_MAX_NAME_LENGTH: Final = 1000  # bytes; pydantic copies a member's name for each error in its value
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _SYNTAX_ERROR: Final = re.compile(r"^JSON is malformed: (?P<what>.*) \(byte (?P<byte>\d+)\)$")
@@ -56,12 +57,14 @@ def decode(raw: bytes) -> Any:
 
     Raises:
         MalformedJSON: The text is empty or malformed, isn't UTF-8, has a lone surrogate or NaN, nests deeper than
-            100 levels, or has a number with an exponent beyond 324, an integer of more than 4300 digits or
-            another number of more than 1000 characters.
+            100 levels, or has a number with an exponent beyond 324, an integer of more than 4300 digits, another
+            number of more than 1000 characters or a member's name of more than 1000 bytes.
     """
     # A text with so few bytes or opening brackets can't be nested too deep.
     if len(raw) > MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(raw):
         raise MalformedJSON(_TOO_DEEP)
+    if len(raw) > _MAX_NAME_LENGTH and _has_long_name(raw):
+        raise MalformedJSON(f"The request body holds a member name of more than {_MAX_NAME_LENGTH} bytes.")
     try:
         return _DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, ArithmeticError) as error:
@@ -132,9 +135,20 @@ def _without_exponents(value: Any) -> Any:
 
 def _is_too_deep(raw: bytes) -> bool:
     """Check the nesting before decoding: on Python 3.13 msgspec overflows the stacks of granian's threads."""
-    outside_strings = b"".join(raw.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    outside_strings = b"".join(_split_by_quotes(raw)[::2])
     steps = outside_strings.translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH
+
+
+def _has_long_name(raw: bytes) -> bool:
+    parts = _split_by_quotes(raw)
+    strings = zip(parts[1::2], parts[2::2], strict=False)
+    return any(len(text) > _MAX_NAME_LENGTH and after.lstrip()[:1] == b":" for text, after in strings)
+
+
+def _split_by_quotes(raw: bytes) -> list[bytes]:
+    """Return the parts outside and inside of strings in turn, each as long as it was sent."""
+    return raw.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
 
 
 def _reason(raw: bytes, error: Exception) -> str:
