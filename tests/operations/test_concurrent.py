@@ -43,6 +43,14 @@ def test_a_reload_waits_until_pip_has_ended(sandbox: Sandbox) -> None:
         assert host.get("/greeter").json()["word"] == "old"
 
 
+@pytest.mark.parametrize("command", [("lock", "--dry-run"), ("lock", "--check"), ("bundle", "bundle", "--dry-run")])
+def test_a_set_that_another_command_changes_is_not_recorded(sandbox: Sandbox, command: tuple[str, ...]) -> None:
+    """A lock file or a bundle would lack the plugin that pip replaces at that moment."""
+    with (sandbox.python.parents[1] / ".plughost.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "Another command is changing the environment" in sandbox.run(*command, code=1)
+
+
 @pytest.mark.parametrize(("to_end", "names"), [(False, "plughost-greeter"), (True, "")])
 def test_a_start_waits_for_the_whole_command(
     to_end: bool, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,21 @@ def refuse_halves() -> None:
             )
 
 
+def refuse_changing() -> None:
+    """Refuse to record what is installed while another operation changes it: something may be missing for a moment.
+
+    Raises:
+        CommandError: Another operation is running.
+    """
+    try:
+        with _lock_file().open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
+    except OSError:  # nothing was ever changed here, or another user did it
+        pass
+
+
 def _halves(changing: Path) -> list[Path]:
     """Return the metadata folders that a killed command left half-written. `_LAST` were not written yet.
 
