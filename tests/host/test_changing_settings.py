@@ -14,6 +14,8 @@ import pytest
 from pydantic import BaseModel, Field, SecretStr
 
 from plughost import CommandError, PluginContext, RouteGroup, hookimpl
+from plughost._api.reload_report import ReloadReport
+from plughost._runtime.trusted import TrustedControl
 from plughost._settings.editing import with_value
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
@@ -135,6 +137,20 @@ def test_an_edit_that_the_layout_does_not_allow_is_refused(text: str, key: str, 
     """A new table would stand before `address`, which would then belong to it; tomlkit can't write the others."""
     with pytest.raises(CommandError, match="without changing other settings: edit the settings file by hand"):
         with_value(text, key, value)
+
+
+def test_a_refused_change_keeps_what_somebody_edited_meanwhile(host: RunningHost) -> None:
+    """The error names the setting that stays, since the whole file can't be restored."""
+    file = _file(host)
+
+    def edit_and_refuse(*_: object, **__: object) -> ReloadReport:
+        file.write_text(file.read_text() + "# by hand\n")
+        return ReloadReport(swapped=False, generation=1, problems=("refused",), seconds={})
+
+    control = TrustedControl(host.host, edit_and_refuse, host.host.preview)
+    with pytest.raises(CommandError, match="was edited meanwhile, so strict was not set back: do it by hand"):
+        control.change_setting("strict", True)
+    assert file.read_text().endswith("# by hand\n")
 
 
 def test_the_preview_says_that_a_setting_is_read_at_start_only(host: RunningHost) -> None:

@@ -30,6 +30,7 @@ from plughost._cli.options import (
 from plughost._cli.plugin_commands import command_failures
 from plughost._cli.reporting import Reporter
 from plughost._logging import make_logger
+from plughost._plugins.discovery import wait_for_change
 from plughost._plugins.environment import HOST, Environment
 from plughost._plugins.integrity import altered_files
 from plughost._plugins.registry import State
@@ -116,6 +117,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
 
 
 def _start(host: Host, control: Control, predecessor: Predecessor, reporter: Reporter) -> None:
+    wait_for_change(host.lifecycle.is_stopping, to_end=True)
     try:
         control.claim(predecessor.lock)
         if not predecessor.exists:  # a predecessor answers commands until this process serves

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import importlib.util
 import os
 import re
 import site
 import sys
+import threading
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from importlib import metadata
@@ -17,7 +19,24 @@ from typing import Any, Final, NamedTuple
 
 from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment
 
+_POLL_SECONDS: Final = 0.05
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
+
+
+def wait_for_change(interrupted: Callable[[], bool], *, to_end: bool) -> None:
+    """Wait while `plughost install` or `uninstall` runs pip here: what it replaces is missing for a moment.
+
+    Such a command locks a file, which names the distributions while their files change. Its own reload follows; with
+    `to_end`, wait for that, too. A user who may not read the file doesn't wait.
+    """
+    with suppress(OSError), Path(sys.prefix, ".plughost.lock").open("rb") as file:
+        while (to_end or os.fstat(file.fileno()).st_size) and not interrupted():
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                threading.Event().wait(_POLL_SECONDS)
+            else:
+                return
 
 
 class MemoryDistribution(metadata.Distribution):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._api.bounded import Interrupted, bounded
 from plughost._logging import silent_logger
+from plughost._plugins.discovery import wait_for_change
 from plughost._plugins.registry import Registry
 from plughost._plugins.reuse import imported_snapshots, restart_reasons, reuse_unchanged, unload_removed
 from plughost._runtime.building import build, migrate, rehearse
@@ -107,6 +108,7 @@ class Host(HostState):
         """
         with self._change_lock:
             started = monotonic()
+            wait_for_change(self.lifecycle.is_stopping, to_end=False)
             report = self._renew_certificate(self._reload(accept))
             report = replace(report, seconds={**report.seconds, "total": round(monotonic() - started, 4)})
             frozen = gc.get_freeze_count()

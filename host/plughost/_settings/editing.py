@@ -51,6 +51,10 @@ class Edit:
         _write(self.file, self.after.encode())
 
     def undo(self) -> None:
+        """Restore the file. If somebody has edited it since, keep that, and raise `CommandError`."""
+        with _as_command_error(self.file):
+            if self.file.read_bytes() != self.after.encode():
+                raise CommandError(f"{self.file} was edited meanwhile, so {self.key} was not set back: do it by hand.")
         _write(self.file, self.before)
 
 

@@ -66,7 +66,7 @@ def carry_out(
         CommandError: The plan failed; nothing has changed.
     """
     keys = {change.key for change in plan.changes}
-    with _audited(context, plan) as events, keeping(keys) as (put_back, put_back_shared):
+    with _audited(context, plan) as events, keeping(keys) as (put_back, put_back_shared, settle):
         environment = Environment()
         _refuse_outdated(plan, environment)
         installed = environment.installed
@@ -86,6 +86,7 @@ def carry_out(
         environment = Environment()
         _refuse_without_effect(plan, environment)
         _unmark_requested(plan.unasked, environment)
+        settle()
         tell("Reloading")
         try:
             report = _reload_despite_interruption(context, accept)

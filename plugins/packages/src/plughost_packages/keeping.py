@@ -53,6 +53,21 @@ def refuse_halves() -> None:
             )
 
 
+def refuse_changing() -> None:
+    """Refuse to record what is installed while another operation changes it: something may be missing for a moment.
+
+    Raises:
+        CommandError: Another operation is running.
+    """
+    try:
+        with _lock_file().open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
+    except OSError:  # nothing was ever changed here, or another user did it
+        pass
+
+
 def _halves(changing: Path) -> list[Path]:
     """Return the metadata folders that a killed command left half-written. `_LAST` were not written yet.
 
@@ -86,11 +101,12 @@ def _remove_debris(changing: Path) -> None:
 
 
 @contextmanager
-def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], None]]]:
+def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], None], Callable[[], None]]]:
     """Take a snapshot of what an operation adds, replaces or removes.
 
-    Yield a function that restores it, and one that restores only files that other distributions have, too. If the block
-    raises, or is ended by a signal, everything is restored.
+    Yield a function that restores it, one that restores only files that other distributions have, too, and one to call
+    when the files are complete, until which a host does not read them. If the block raises, or is ended by a signal,
+    everything is restored.
 
     Raises:
         CommandError: Another operation is running: only one runs in an environment at a time.
@@ -108,20 +124,20 @@ def keeping(keys: set[str]) -> Iterator[tuple[Callable[[], None], Callable[[], N
 
         def put_back() -> None:
             with _handling(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                _note(changing, keys)
                 _put_back(keys, before, copies)
+                _note(changing, ())
 
         try:
             _note(changing, keys)
-            yield put_back, lambda: _put_back_shared(keys, copies)
+            yield put_back, lambda: _put_back_shared(keys, copies), lambda: _note(changing, ())
         except BaseException:
             put_back()
-            _note(changing, ())
             raise
-        _note(changing, ())
 
 
 def _note(changing: Path, keys: Collection[str]) -> None:
-    """Write which distributions are being changed. A full disk doesn't prevent that some are uninstalled."""
+    """Write whose files are being changed; hosts wait. A full disk doesn't prevent that some are uninstalled."""
     with suppress(OSError):
         changing.write_text("\n".join(keys), encoding="utf-8")
 
@@ -182,7 +198,7 @@ def _lock_environment() -> Iterator[Path]:
     """Lock the environment. Yield the lock's file, which names the distributions that are being changed."""
     file = _lock_file()
     try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)  # the host's user reads it
     except OSError as error:
         raise CommandError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
     try:

@@ -17,6 +17,7 @@ from plughost_packages.commands import (
     print_table,
     working,
 )
+from plughost_packages.keeping import refuse_changing
 from plughost_packages.locking import LOCK_NAME, Locked, compare, lock, members, read_lock, write_lock
 from plughost_packages.places import places, remembered
 from plughost_packages.planning import refuse_not_allowed
@@ -51,6 +52,7 @@ def lock_command(
     which pip installs with --require-hashes. With --check, the command lists the differences between FILE and what is
     installed. The exit code is 1 if there are any.
     """
+    refuse_changing()
     file = file or context.host.settings_dir / LOCK_NAME
     if check_only:
         _check(file, as_json=as_json)
@@ -101,6 +103,7 @@ def bundle_command(
     `pip install --no-index --find-links DIR --require-hashes -r DIR/plughost.lock`.
     """
     with working(as_json) as tell:
+        refuse_changing()
         refuse_filled(folder)
         where = places(context, [*remembered(), *where])
         entries = read_lock(lock_file) if lock_file is not None else lock(where, wheels_of(context), tell)
