@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from plughost import Operation, Route, RouteGroup
+import threading
+
+from tests.host.test_jobs import with_jobs
+from tests.waiting import wait_until
+
+from plughost import Job, JobRun, Operation, Route, RouteGroup
 from plughost._plugins.validation import routing_problem
+from plughost.testing import plugin_distribution, running_host
 
 
 class Looked:
@@ -36,3 +42,30 @@ def lookups(routes: int) -> int:
 def test_a_clash_among_many_routes_is_found_in_time() -> None:
     """A refused route is tried beside each earlier one, not each route beside each other."""
     assert lookups(40) < 3 * lookups(20)
+
+
+class Name(str):
+    """A plugin's name that counts how often it is looked up."""
+
+    hashed = 0
+
+    def __hash__(self) -> int:
+        Name.hashed += 1
+        return super().__hash__()
+
+
+def test_many_jobs_that_are_due_at_once_are_looked_at_once_each() -> None:
+    """While some of 300 jobs run, the scheduler doesn't search all of them for each that is due."""
+    gate, begun = threading.Event(), threading.Event()
+
+    def run(_: JobRun) -> None:
+        begun.set()
+        gate.wait()
+
+    jobs = [Job(name=f"job{number}", run=run, at_start=True) for number in range(300)]
+    before = Name.hashed
+    with running_host(distributions=[plugin_distribution(Name("many"), with_jobs(*jobs))]) as host:
+        begun.wait()
+        wait_until(lambda: any(each.running_since for each in host.host.jobs.views()))
+        assert 0 < Name.hashed - before < 300 * 100
+        gate.set()
