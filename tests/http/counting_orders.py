@@ -12,7 +12,7 @@ import falcon
 
 from plughost import Operation, Route, RouteGroup, Store, hookimpl
 from plughost.http import read_json
-from plughost.stores import Session, StoreError, idempotency_store
+from plughost.stores import OpenStore, Session, StoreError, idempotency_store
 from plughost.testing import plugin_distribution, running_host
 
 _WRITES = {
@@ -62,6 +62,11 @@ class Orders:
         _spoil(resp, order)
         resp.set_header("Location", "/orders/1")
         resp.media = {"order": order, "calls": len(self._count.read_text(encoding="utf-8"))}
+
+    @property
+    def store(self) -> OpenStore[Session]:
+        """The store of the answers."""
+        return self._context.stores["orders-idempotency"]
 
     def rename(self, table: str, name: str) -> None:
         """Rename a table as an operator would."""

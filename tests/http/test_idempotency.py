@@ -19,7 +19,7 @@ from tests.http.counting_orders import Orders
 from tests.waiting import wait_until
 
 from plughost import Operation, Principal, Route, RouteGroup, Store, hookimpl
-from plughost.stores import idempotency_store
+from plughost.stores import Session, idempotency_store
 from plughost.testing import plugin_distribution, running_host, store_settings
 
 if TYPE_CHECKING:
@@ -74,6 +74,28 @@ def test_a_repeated_request_is_answered_as_before(client: Client) -> None:
     assert client.order("x", '"b"').json()["calls"] == 2
     assert client.order("x", None).json()["calls"] == 3
     assert client.order("x", "a", Authorization="Basic eDp5").json()["calls"] == 4  # another user's keys are separate
+
+
+_OLD = "INSERT INTO orders_idempotency (id, fingerprint, begun) VALUES (?, '', ?)"
+
+
+def test_a_request_deletes_the_expired_keys_of_one_second(client: Client) -> None:
+    """So a day's expired keys never block the store at once."""
+    for number, begun in enumerate((1, 1, 2)):
+        client.orders.store.single(Session.change, _OLD, str(number), begun)
+    left = []
+    for key in "abc":
+        client.order("x", key)
+        left += client.orders.store.read(Session.rows, "SELECT COUNT(*) FROM orders_idempotency WHERE begun < 3")
+    assert [count for [count] in left] == [1, 0, 0]
+
+
+def test_an_expired_key_is_new_even_before_it_is_deleted(client: Client) -> None:
+    """A response is repeated for 24 hours, no longer."""
+    client.order("x")
+    client.orders.store.single(Session.change, "UPDATE orders_idempotency SET begun = 2")
+    client.orders.store.single(Session.change, _OLD, "older", 1)
+    assert [client.order("x").json()["calls"] for _ in range(2)] == [2, 2]
 
 
 def test_a_refusal_is_repeated(client: Client) -> None:

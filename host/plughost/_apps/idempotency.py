@@ -181,8 +181,13 @@ def _without(delimiter: bytes, parts: Iterable[bytes]) -> Iterator[bytes]:
 
 def _record_key(session: Session, table: str, key_id: str, fingerprint: str, now: int) -> tuple[Any, ...] | None:
     """Record a key. Return its row instead if it is recorded already."""
-    session.change(f"DELETE FROM {table} WHERE begun < ?", now - _RETENTION_SECONDS)  # noqa: S608 - from the plugin's name  # nosec B608
+    kept_since = now - _RETENTION_SECONDS
+    # Only those of the oldest second: to delete a day's keys at once would block the store for minutes.
+    session.change(f"DELETE FROM {table} WHERE begun < ? AND begun = (SELECT MIN(begun) FROM {table})", kept_since)  # noqa: S608 - from the plugin's name  # nosec B608
     earlier = session.row(f"SELECT fingerprint, begun, status, headers, body FROM {table} WHERE id = ?", key_id)  # noqa: S608 - as above  # nosec B608
+    if earlier is not None and earlier[1] < kept_since:
+        session.change(f"DELETE FROM {table} WHERE id = ?", key_id)  # noqa: S608 - as above  # nosec B608
+        earlier = None
     if earlier is None:
         session.change(f"INSERT INTO {table} (id, fingerprint, begun) VALUES (?, ?, ?)", key_id, fingerprint, now)  # noqa: S608 - as above  # nosec B608
     return earlier

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from graphlib import CycleError
 from typing import TYPE_CHECKING, Final
@@ -57,7 +58,7 @@ def order_middleware(registry: Registry) -> tuple[tuple[PluginRecord, Middleware
 
 
 def _claim_conflict(claims: list[str], owners: dict[str, PluginRecord]) -> Failure | None:
-    repeated = next((claim for claim in claims if claims.count(claim) > 1), None)
+    repeated = next((claim for claim, count in Counter(claims).items() if count > 1), None)
     taken = next((claim for claim in claims if claim in owners), None)
     if repeated is not None:
         return Failure("conflict", f"it claims the {repeated} twice")

@@ -167,8 +167,9 @@ class Registry:
 
     def _block_dependents(self) -> None:
         """Block each plugin that depends on one that does not serve. Dependents come last in the order."""
+        by_name = {record.name: record for record in reversed(self.records)}  # as `get`, for all at once
         for record in self.active():
-            required = (self.get(name) for name in record.installed.requires)
+            required = (by_name.get(name) for name in record.installed.requires)
             missing = next((each for each in required if each is not None and each.state is not State.ACTIVE), None)
             if missing is not None:
                 cause = f"it requires {missing.installed.label}, which is {missing.state}"

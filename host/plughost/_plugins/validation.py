@@ -10,7 +10,6 @@ from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache, singledispatch
-from itertools import combinations
 from types import UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -151,26 +150,28 @@ def _(group: RouteGroup, where: str) -> None:
 def routing_problem(groups: Iterable[RouteGroup]) -> str | None:
     """Return why Falcon's router refuses some route groups together, or None."""
     templates = [(group.prefix + route.path, route) for group in groups for route in group.routes]
-    error = _router_error(templates)
-    if error is None:
+    refused = _refused(templates)
+    if refused is None:
         return None
-    for one, other in combinations(templates, 2):
-        if _router_error([one, other]) and not (_router_error([one]) or _router_error([other])):
+    number, error = refused
+    last = templates[number]
+    for one in templates[:number]:
+        if _refused([one, last]) and not (_refused([one]) or _refused([last])):
             return (
-                f"route {other[0]} can't stand beside route {one[0]}: a field at the same place of both needs "
+                f"route {last[0]} can't stand beside route {one[0]}: a field at the same place of both needs "
                 "the same name and converter"
             )
     return error
 
 
-def _router_error(templates: Iterable[tuple[str, Route]]) -> str | None:
-    """Return the first route that Falcon's router refuses, with its message, or None."""
+def _refused(templates: Iterable[tuple[str, Route]]) -> tuple[int, str] | None:
+    """Return the number of the first route that Falcon's router refuses, and its message, or None."""
     router = CompiledRouter()
-    for template, route in templates:
+    for number, (template, route) in enumerate(templates):
         try:
             router.add_route(template, route.resource, suffix=route.suffix)
         except (ValueError, TypeError) as error:
-            return f"route {template}: {' '.join(str(error).split())}"
+            return number, f"route {template}: {' '.join(str(error).split())}"
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from time import monotonic
@@ -126,7 +126,7 @@ class _Scheduled:
             count, due = count + 1, next_time(self.job, due)
         return count
 
-    def begin(self, wake: Callable[[], None]) -> JobRun:
+    def begin(self, wake: Callable[[], None]) -> _Run:
         """Begin a run, which calls `wake` when it waits. If several are due, it counts for the last one only."""
         due = self.due
         assert due is not None, "a due job has a time"
@@ -271,26 +271,29 @@ class Jobs:
         this = threading.current_thread()
         with self._condition:
             while self._thread is this:
-                for each in self._due_jobs():
-                    run = each.begin(self.wake)
+                for each, run in self._begin_due():
                     perform = partial(self._run, each, run, each.record, each.job)
                     self._dispatcher.submit(FunctionJob(self._dispatcher.share_of(each.record.name), perform))
                 idle = [each for each in self._scheduled.values() if each.run is None and not each.is_stopping]
                 waits = [left for each in idle if (left := each.seconds_left) is not None and left > 0]
                 self._condition.wait(self._clock.wait_timeout(min([*waits, _MAX_WAIT])))
 
-    def _due_jobs(self) -> Iterable[_Scheduled]:
-        """Yield due jobs that can begin. They leave one thread of a plugin's share to requests, if it has two."""
+    def _begin_due(self) -> Iterable[tuple[_Scheduled, _Run]]:
+        """Begin due jobs and yield their runs. They leave one thread of a plugin's share to requests, if it has two."""
+        runs: dict[str, list[_Run]] = defaultdict(list)
+        for each in self._scheduled.values():
+            if each.run is not None:
+                runs[each.record.name].append(each.run)
         for each in self._scheduled.values():
             each.check_clock()
             seconds_left = each.seconds_left
             if seconds_left is None or seconds_left > 0 or each.run is not None or each.is_stopping:
                 continue
-            plugin = each.record.name
-            runs = [other.run for other in self._of_plugins({plugin}) if other.run is not None]
-            waiting = min(MAX_YIELDED, sum(run.is_waiting for run in runs))
-            if len(runs) - waiting < max(1, self._dispatcher.share_of(plugin).limit - 1):
-                yield each
+            own = runs[each.record.name]
+            waiting = min(MAX_YIELDED, sum(run.is_waiting for run in own))
+            if len(own) - waiting < max(1, self._dispatcher.share_of(each.record.name).limit - 1):
+                own.append(each.begin(self.wake))
+                yield each, own[-1]
 
     def _run(self, scheduled: _Scheduled, run: JobRun, record: PluginRecord, job: Job) -> None:
         logger = record.context.logger.bind(job=job.name)
