@@ -53,9 +53,9 @@ def test_a_set_that_another_command_changes_is_not_recorded(sandbox: Sandbox, co
 
 @pytest.mark.parametrize(("to_end", "names"), [(False, "plughost-greeter"), (True, "")])
 def test_a_start_waits_for_the_whole_command(
-    to_end: bool, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    to_end: bool, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A start waits while the command holds its lock, a reload only while that names distributions."""
+    """A start waits while the command holds its lock, a reload only while that names distributions; the log says so."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with (tmp_path / ".plughost.lock").open("w") as lock:
         lock.write(names)
@@ -71,6 +71,7 @@ def test_a_start_waits_for_the_whole_command(
 
         wait_for_change(is_stopping, to_end=to_end)
         assert len(asked) == 3
+        assert caplog.text.count("waiting until a command that changes installed packages has ended") == 1
 
 
 def test_a_reload_waits_neither_for_complete_files_nor_for_a_killed_command(

@@ -6,6 +6,7 @@ import base64
 import fcntl
 import hashlib
 import importlib.util
+import logging
 import os
 import re
 import site
@@ -19,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from plughost._plugins.environment import ENTRY_POINT_GROUP, Environment
 
+_LOGGER: Final = logging.getLogger("plughost._plugins")
 _POLL_SECONDS: Final = 0.05
 _IMPORT: Final = re.compile(r"^import\s+(\w+)", re.MULTILINE)
 
@@ -29,11 +31,15 @@ def wait_for_change(interrupted: Callable[[], bool], *, to_end: bool) -> None:
     Such a command locks a file, which names the distributions while their files change. Its own reload follows; with
     `to_end`, wait for that, too. A user who may not read the file doesn't wait.
     """
+    waits = False
     with suppress(OSError), Path(sys.prefix, ".plughost.lock").open("rb") as file:
         while (to_end or os.fstat(file.fileno()).st_size) and not interrupted():
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
+                if not waits:
+                    _LOGGER.warning("waiting until a command that changes installed packages has ended")
+                waits = True
                 threading.Event().wait(_POLL_SECONDS)
             else:
                 return
