@@ -115,6 +115,8 @@ def restore(store: OpenStore[Any], file: Path) -> int:
         StoreError: Reading or writing failed; the store is as it was.
     """
     database = store.database
+    if not file.is_file():
+        raise SetupError(f"there is no file {file}")
     _refuse_other_dialect(store, file)
     if not isinstance(database, SQLite):
         return load(store, file)
