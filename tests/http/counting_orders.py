@@ -66,7 +66,8 @@ class Orders:
     @property
     def store(self) -> OpenStore[Session]:
         """The store of the answers."""
-        return self._context.stores["orders-idempotency"]
+        store: OpenStore[Session] = self._context.stores["orders-idempotency"]
+        return store
 
     def rename(self, table: str, name: str) -> None:
         """Rename a table as an operator would."""
