@@ -176,22 +176,24 @@ def test_an_address_is_scanned_only_once(serve: Serve, http1_lane: Lane, gate: G
 
 SLOW_HEADS = {
     "spaces before a value": (200, b"GET / HTTP/1.1\r\n" + HOST + b"X:" + b" " * 60_000 + b"x\r\n\r\n"),
-    "authority without a version": (400, b"GET a://" + b"9" * 8_000 + b" x\r\n" + HOST + b"\r\n"),
+    "authority without a version": (400, b"GET a://" + b"9" * 30_000 + b" x\r\n" + HOST + b"\r\n"),
 }
 
 
 @pytest.mark.parametrize("name", SLOW_HEADS)
 def test_no_head_takes_long_to_parse(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange, name: str) -> None:
-    """A single request with one of these heads kept the whole host busy for a minute."""
+    """A single request with one of these heads kept the whole host busy for half a minute or more."""
     status, request = SLOW_HEADS[name]
     served = serve(gate, http1_lane)
 
-    def ask() -> int:
-        with served.connect() as connection:
-            return exchange(connection, request)[0].status
+    def ask() -> None:
+        for _ in range(5):
+            with served.connect() as connection:
+                response, _ = exchange(connection, request)
+            assert response.status == status
 
     with ThreadPoolExecutor(1) as thread:
-        assert thread.submit(ask).result(20) == status
+        thread.submit(ask).result(20)
 
 
 def test_100_header_lines_are_accepted(serve: Serve, http1_lane: Lane, gate: Gate, exchange: Exchange) -> None:

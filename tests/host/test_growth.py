@@ -28,9 +28,9 @@ class Looked:
 
 
 def lookups(routes: int) -> int:
-    """Return how often a router looks at so many routes, the last of which is refused beside the one before it."""
+    """Return how often a router looks at so many routes, the last of which is refused beside the first one."""
     resource = Looked()
-    paths = (*(f"/{number}" for number in range(routes)), "/x/{a}/y", "/x/{b}/z")
+    paths = ("/x/{a}/y", *(f"/{number}" for number in range(routes)), "/x/{b}/z")
     operations = {"GET": Operation(summary="Get it")}
     group = RouteGroup(prefix="/p", routes=tuple(Route(path, resource, operations) for path in paths))
     problem = routing_problem([group])

@@ -80,9 +80,17 @@ def test_a_reload_waits_neither_for_complete_files_nor_for_a_killed_command(
     """The reload of the command itself comes while it holds its lock, and a killed one leaves names in the file."""
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     file = tmp_path / ".plughost.lock"
+    asked = []
+
+    def is_stopping() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
     file.write_text("plughost-greeter")
-    wait_for_change(lambda: False, to_end=False)
+    wait_for_change(is_stopping, to_end=False)
+    assert len(asked) == 1
     file.write_text("")
     with file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        wait_for_change(lambda: False, to_end=False)
+        wait_for_change(is_stopping, to_end=False)
+    assert len(asked) == 1

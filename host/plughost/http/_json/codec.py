@@ -60,11 +60,13 @@ def decode(raw: bytes) -> Any:
             100 levels, or has a number with an exponent beyond 324, an integer of more than 4300 digits, another
             number of more than 1000 characters or a member's name of more than 1000 bytes.
     """
-    # A text with so few bytes or opening brackets can't be nested too deep.
-    if len(raw) > MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_too_deep(raw):
-        raise MalformedJSON(_TOO_DEEP)
-    if len(raw) > _MAX_NAME_LENGTH and _has_long_name(raw):
-        raise MalformedJSON(f"The request body holds a member name of more than {_MAX_NAME_LENGTH} bytes.")
+    # A shorter text with so few opening brackets can't be nested too deep, or have too long a name.
+    if len(raw) > _MAX_NAME_LENGTH or (len(raw) > MAX_DEPTH and raw.count(b"[") + raw.count(b"{") > MAX_DEPTH):
+        parts = raw.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')  # outside and inside of strings in turn
+        if _is_too_deep(parts):
+            raise MalformedJSON(_TOO_DEEP)
+        if _has_long_name(parts):
+            raise MalformedJSON(f"The request body holds a member name of more than {_MAX_NAME_LENGTH} bytes.")
     try:
         return _DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, ArithmeticError) as error:
@@ -133,22 +135,15 @@ def _without_exponents(value: Any) -> Any:
     return value
 
 
-def _is_too_deep(raw: bytes) -> bool:
+def _is_too_deep(parts: list[bytes]) -> bool:
     """Check the nesting before decoding: on Python 3.13 msgspec overflows the stacks of granian's threads."""
-    outside_strings = b"".join(_split_by_quotes(raw)[::2])
-    steps = outside_strings.translate(_STEPS, _NO_BRACKETS)
+    steps = b"".join(parts[::2]).translate(_STEPS, _NO_BRACKETS)
     return max(accumulate(memoryview(steps).cast("b")), default=0) > MAX_DEPTH
 
 
-def _has_long_name(raw: bytes) -> bool:
-    parts = _split_by_quotes(raw)
+def _has_long_name(parts: list[bytes]) -> bool:
     strings = zip(parts[1::2], parts[2::2], strict=False)
     return any(len(text) > _MAX_NAME_LENGTH and after.lstrip()[:1] == b":" for text, after in strings)
-
-
-def _split_by_quotes(raw: bytes) -> list[bytes]:
-    """Return the parts outside and inside of strings in turn, each as long as it was sent."""
-    return raw.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
 
 
 def _reason(raw: bytes, error: Exception) -> str:

@@ -59,13 +59,8 @@ def refuse_changing() -> None:
     Raises:
         CommandError: Another operation is running.
     """
-    try:
-        with _lock_file().open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
-    except OSError:  # nothing was ever changed here, or another user did it
-        pass
+    with suppress(OSError), _lock_file().open("rb") as file:  # none if nothing was ever changed here
+        _flock(file.fileno(), fcntl.LOCK_SH)
 
 
 def _halves(changing: Path) -> list[Path]:
@@ -193,6 +188,13 @@ def _lock_file() -> Path:
     return Path(sys.prefix, ".plughost.lock")
 
 
+def _flock(descriptor: int, how: int) -> None:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
+
+
 @contextmanager
 def _lock_environment() -> Iterator[Path]:
     """Lock the environment. Yield the lock's file, which names the distributions that are being changed."""
@@ -202,10 +204,7 @@ def _lock_environment() -> Iterator[Path]:
     except OSError as error:
         raise CommandError(f"The environment {sys.prefix} can't be changed: {error.strerror}.") from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CommandError(f"Another command is changing the environment {sys.prefix}; wait for it.") from None
+        _flock(descriptor, fcntl.LOCK_EX)
         os.set_inheritable(descriptor, True)  # pip holds the lock, too: it goes on if this process is killed
         yield file
     finally:
