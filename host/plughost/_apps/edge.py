@@ -78,7 +78,10 @@ class Edge:
         self._checks_host = bool(allowed_hosts)
 
     def process_request(self, req: Request, resp: falcon.Response) -> None:
-        """Refuse requests that overload the host, and Hosts that are malformed (RFC 9112, 3.2) or not this site's."""
+        """Refuse requests that overload the host, and Hosts that are malformed (RFC 9112, 3.2) or not this site's.
+
+        Also cookies that may take long to parse.
+        """
         REQUEST_ID.set(req.request_id)
         environ = req.env
         if REFUSED in environ:
@@ -90,11 +93,11 @@ class Edge:
                 description="The service has too many slow requests at the moment.",
                 retry_after=_RETRY_SECONDS,
             )
+        if not self._checks_host:
+            environ[UNCHECKED] = True
         if environ.get("HTTP_COOKIE", "").count("\\") > _MAX_BACKSLASHES:
             self._find(req.path, req)
             raise falcon.HTTPBadRequest(description=f"The Cookie has more than {_MAX_BACKSLASHES} backslashes.")
-        if not self._checks_host:
-            environ[UNCHECKED] = True
         host = environ.get("HTTP_HOST")
         if host is None or self._is_allowed(host):
             return
