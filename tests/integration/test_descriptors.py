@@ -19,12 +19,23 @@ if TYPE_CHECKING:
     from plughost._settings.models import EngineName
 
 
-LEFT = 12  # descriptors that the plugin below leaves to all others
-HOARDER = f"""
+IDLE = 24  # connections, more than the descriptors that the plugin below leaves
+HOARDER = """
+import threading
+
 import falcon
 from plughost import Operation, Route, RouteGroup, hookimpl
 
 hoard = []
+
+
+def take(number):
+    while number:
+        try:
+            hoard.append(open("/dev/null"))
+            number -= 1
+        except OSError:
+            pass
 
 
 class Hoard:
@@ -33,13 +44,16 @@ class Hoard:
             while True:
                 hoard.append(open("/dev/null"))
         except OSError:
-            del hoard[-{LEFT}:]
+            left = req.get_param_as_int("left", required=True)
+            del hoard[len(hoard) - left:]
+        if not left:  # not even the first ones that become free
+            threading.Thread(target=take, args=(6,), daemon=True).start()
         resp.status = falcon.HTTP_204
 
 
 @hookimpl
 def register_routes(context):
-    return [RouteGroup(prefix="/hoard", routes=(Route("", Hoard(), {{"PUT": Operation(summary="Hoard")}}),))]
+    return [RouteGroup(prefix="/hoard", routes=(Route("", Hoard(), {"PUT": Operation(summary="Hoard")}),))]
 """
 
 
@@ -66,6 +80,21 @@ def test_idle_connections_beyond_the_limit_of_files_block_nobody(
         for scheme in ("http", "https"):
             for _ in range(idle):
                 stack.enter_context(socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20))
+        wait_until(lambda: answers(host))
+        assert host.stop() == 0
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_more_connections_than_a_backlog_holds_block_nobody(tmp_path: Path, engine: EngineName, scheme: str) -> None:
+    """A listener that has paused accepts again, though nobody can connect before it does."""
+    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
+    settings = {"sites": {"main": {"http_engine": engine}}}
+    with host_process(tmp_path, settings, under=limited) as host, ExitStack() as stack:
+        for _ in range(1500):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(("127.0.0.1", host.port("main", scheme)))
         wait_until(lambda: answers(host))
         assert host.stop() == 0
 
@@ -98,10 +127,20 @@ def shake_hands(connection: socket.socket, host: HostProcess, stack: ExitStack) 
         stack.callback(host.tls.wrap_socket(connection, server_hostname="127.0.0.1").close)
 
 
+def open_idle(host: HostProcess, scheme: str, stack: ExitStack) -> None:
+    """Open connections to a listener, as far as the host has descriptors for their handshakes, and leave them idle."""
+    for _ in range(IDLE):
+        idle = socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20)
+        stack.callback(idle.close)
+        if scheme == "https":  # else the time that a handshake may take would end it
+            shake_hands(idle, host, stack)
+
+
 @pytest.mark.parametrize("engine", ["waitress", "granian"])
 @pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("left", [0, IDLE // 2])
 def test_a_listener_below_its_limit_closes_idle_connections_when_no_descriptor_is_left(
-    tmp_path: Path, engine: EngineName, scheme: str
+    tmp_path: Path, engine: EngineName, scheme: str, left: int
 ) -> None:
     """Else, if a plugin or another listener holds all others, nobody would be answered until they time out."""
     packages, entry = tmp_path / "packages", plugin_entry("hoarder", "hoarder")
@@ -110,13 +149,13 @@ def test_a_listener_below_its_limit_closes_idle_connections_when_no_descriptor_i
     limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
     environment = {"PYTHONPATH": str(packages)}
     with host_process(tmp_path, settings, under=limited, environment=environment) as host, ExitStack() as stack:
-        with httpx.Client(trust_env=False) as client:
-            assert client.put(f"{host.url('main', 'http')}/hoard").status_code == 204
-        for _ in range(2 * LEFT):
-            idle = socket.create_connection(("127.0.0.1", host.port("main", scheme)), timeout=20)
-            stack.callback(idle.close)
-            if scheme == "https":  # else the time that a handshake may take would end it
-                shake_hands(idle, host, stack)
+        client = stack.enter_context(httpx.Client(trust_env=False))
+        client.get(f"{host.url('main', 'http')}/q/health/live").raise_for_status()
+        if not left:
+            open_idle(host, scheme, stack)
+        assert client.put(f"{host.url('main', 'http')}/hoard", params={"left": left}).status_code == 204
+        if left:
+            open_idle(host, scheme, stack)
         wait_until(lambda: answers(host))
         assert host.stop() == 0
 

@@ -23,12 +23,20 @@ from typing import TYPE_CHECKING, Final
 from plughost._servers.base import ListenError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from plughost._api.host import Listener
     from plughost._servers.base import Address
 
-BACKLOG: Final = 1024
+def _backlog() -> int:
+    """Return how many connections may wait on a listener: fewer than the system allows, so that `connect_once` can."""
+    try:
+        return min(1024, int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="ascii")) - 1)
+    except OSError:  # other than Linux
+        return 1024
+
+
+BACKLOG: Final = _backlog()
 RESERVED_DESCRIPTORS: Final = 64
 """Descriptors that connections leave for stores, logs and other files."""
 
@@ -90,11 +98,18 @@ def peer_address(address: str) -> str:
     return address.rpartition(":")[2] if address.startswith("::ffff:") and "." in address else address
 
 
-def connect_once(listening: socket.socket) -> None:
-    """Connect to a listening socket as a client does, and close the connection."""
-    with contextlib.suppress(OSError), socket.socket(listening.family) as client:
+def connect_once(client: socket.socket, listening: socket.socket) -> None:
+    """Connect to a listening socket, even one whose backlog is full: another client may take the place made for this.
+
+    Whichever comes first, who listens is told of a new connection, and accepts the older ones, too.
+    """
+    with contextlib.suppress(OSError):
         client.settimeout(1.0)
-        client.connect(listening.getsockname())
+        listening.listen(BACKLOG + 1)
+        try:
+            client.connect(listening.getsockname())
+        finally:
+            listening.listen(BACKLOG)
 
 
 def wait_until_accepted(listening: socket.socket) -> None:
@@ -142,20 +157,42 @@ def connections_per_listener(wanted: int, listeners: int, file_limit: int, taken
 
 
 def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
-    """Yield each accepted connection of a port: the client's address, and a duplicate that is closed afterwards."""
-    try:
-        names = os.listdir(_DESCRIPTOR_FOLDER)  # noqa: PTH208 - names are what is wanted, of up to thousands
-    except OSError:
-        return
-    for name in names:
+    """Yield each accepted connection of a port: the client's address, and a socket that is closed afterwards."""
+    for number in _open_descriptors():
         with contextlib.suppress(OSError):
-            if not stat.S_ISSOCK(os.fstat(int(name)).st_mode):
+            if not stat.S_ISSOCK(os.fstat(number).st_mode):
                 continue
-            with socket.socket(fileno=os.dup(int(name))) as connection:
+            with _borrow(number) as connection:
                 is_tcp = connection.type == socket.SOCK_STREAM and connection.family in _FAMILIES
                 if is_tcp and connection.getsockname()[1] == port:
                     address, client_port = connection.getpeername()[:2]  # raises for the listening socket
                     yield (address, client_port), connection
+
+
+def _open_descriptors() -> Iterable[int]:
+    """Return the descriptors of this process. When no other can be had, even to list them, these are all there are."""
+    try:
+        return map(int, os.listdir(_DESCRIPTOR_FOLDER))  # noqa: PTH208 - names are what is wanted, of up to thousands
+    except OSError as error:
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) if error.errno in OUT_OF_FILES else ()
+
+
+@contextlib.contextmanager
+def _borrow(number: int) -> Iterator[socket.socket]:
+    """Yield a duplicate of a socket, or itself if no descriptor is left: then none but this way leads to one."""
+    try:
+        borrowed = socket.socket(fileno=os.dup(number))
+    except OSError as error:
+        if error.errno not in OUT_OF_FILES:
+            raise
+        borrowed = socket.socket(fileno=number)
+        try:
+            yield borrowed
+        finally:
+            borrowed.detach()
+    else:
+        with borrowed:
+            yield borrowed
 
 
 def clients(port: int) -> frozenset[Address]:

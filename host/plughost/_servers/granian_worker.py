@@ -115,7 +115,8 @@ class GranianWorker:
             self._signal.add_cb(partial(call_when_idle, call_in_named_thread(self.name, serve, bind), self.ended.set))
             idle_socket.setblocking(False)
             self._idle_descriptor = idle_socket.detach()
-        connect_once(self._listening)
+        with socket.socket(self._listening.family) as client:
+            connect_once(client, self._listening)
         wait_until_accepted(self._listening)
 
     def pause(self) -> None:
@@ -134,10 +135,11 @@ class GranianWorker:
         granian notices connections that arrived meanwhile only when the next one arrives, so one is made.
         """
         if self.is_paused:
-            self._idle_descriptor = os.dup(self._descriptor)
-            self.is_paused = False
-            os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
-            connect_once(self._listening)
+            with socket.socket(self._listening.family) as client:
+                self._idle_descriptor = os.dup(self._descriptor)
+                self.is_paused = False
+                os.dup2(self._listening.fileno(), self._descriptor, inheritable=False)
+                connect_once(client, self._listening)
 
     def close_port(self) -> None:
         """Close the port, by closing the last descriptor of its socket; leave the connections alone."""
