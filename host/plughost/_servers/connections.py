@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from plughost._api.host import Listener
     from plughost._servers.base import Address
 
+
 def _backlog() -> int:
     """Return how many connections may wait on a listener: fewer than the system allows, so that `connect_once` can."""
     try:
@@ -170,7 +171,7 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
 
 
 def _open_descriptors() -> Iterable[int]:
-    """Return the descriptors of this process. When no other can be had, even to list them, these are all there are."""
+    """Return the descriptors of this process; all numbers that it may have if none is left to read the folder."""
     try:
         return map(int, os.listdir(_DESCRIPTOR_FOLDER))  # noqa: PTH208 - names are what is wanted, of up to thousands
     except OSError as error:
@@ -179,7 +180,10 @@ def _open_descriptors() -> Iterable[int]:
 
 @contextlib.contextmanager
 def _borrow(number: int) -> Iterator[socket.socket]:
-    """Yield a duplicate of a socket, or itself if no descriptor is left: then none but this way leads to one."""
+    """Yield a duplicate of a socket, or itself if no descriptor is left: else no connection could ever be closed.
+
+    Without a duplicate, its owner may close it meanwhile, and its number stand for a newer connection.
+    """
     try:
         borrowed = socket.socket(fileno=os.dup(number))
     except OSError as error:
