@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 
@@ -33,3 +34,16 @@ def test_a_wait_ends_at_its_timeout() -> None:
     requests = StopRequests()
     requests.add()
     assert not requests.wait(2, 0.01)
+
+
+def test_a_wait_needs_no_descriptor() -> None:
+    """Else a host that has none left would end at SIGTERM, during `shutdown_delay`, with requests in flight."""
+    requests = StopRequests()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        assert not requests.wait(1, 0.01)
+        threading.Thread(target=requests.add).start()
+        assert requests.wait(1, 60)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

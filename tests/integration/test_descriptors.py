@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import socket
 from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 from tests.host.packages import plugin_entry, write_package
 from tests.integration.kit import HostProcess, host_process, write_settings
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from plughost._settings.models import EngineName
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 IDLE = 24  # connections, more than the descriptors that the plugin below leaves
 HOARDER = """
 import threading
+import time
 
 import falcon
 from plughost import Operation, Route, RouteGroup, hookimpl
@@ -35,7 +39,7 @@ def take(number):
             hoard.append(open("/dev/null"))
             number -= 1
         except OSError:
-            pass
+            time.sleep(0.001)
 
 
 class Hoard:
@@ -47,7 +51,8 @@ class Hoard:
             left = req.get_param_as_int("left", required=True)
             del hoard[len(hoard) - left:]
         if not left:  # not even the first ones that become free
-            threading.Thread(target=take, args=(6,), daemon=True).start()
+            number = req.get_param_as_int("then", default=6)
+            threading.Thread(target=take, args=(number,), daemon=True).start()
         resp.status = falcon.HTTP_204
 
 
@@ -55,6 +60,14 @@ class Hoard:
 def register_routes(context):
     return [RouteGroup(prefix="/hoard", routes=(Route("", Hoard(), {"PUT": Operation(summary="Hoard")}),))]
 """
+
+
+def hoarding_process(folder: Path, settings: Mapping[str, Any]) -> AbstractContextManager[HostProcess]:
+    """Run a host that may open 256 files, with the plugin above."""
+    packages, entry = folder / "packages", plugin_entry("hoarder", "hoarder")
+    write_package(packages, "hoarder", {"hoarder.py": HOARDER}, entry_points=entry)
+    limited, environment = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh"), {"PYTHONPATH": str(packages)}
+    return host_process(folder, settings, under=limited, environment=environment)
 
 
 def answers(host: HostProcess) -> bool:
@@ -120,6 +133,37 @@ def test_a_site_that_a_reload_opens_takes_no_descriptors_of_other_files(tmp_path
     assert [int(number) for number in limits] == [48] * 4 + [8] * 2
 
 
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_a_reload_that_gets_too_few_descriptors_changes_nothing(tmp_path: Path, engine: EngineName) -> None:
+    """However few are left, the host goes on, and the site that the reload could not open is opened by a later one."""
+    ports = {"http_port": free_port(), "https_port": free_port(), "http_engine": engine}
+    with hoarding_process(tmp_path, {}) as host:
+        write_settings(tmp_path, {"sites": {"admin": ports}, "plugins": {"health": {"site": "admin"}}})
+        problems = []
+        for left in range(3, 40, 2):
+            with httpx.Client(trust_env=False, timeout=20) as client:
+                assert client.put(f"{host.url()}/hoard", params={"left": left}).status_code == 204
+            report = host.ask("reload")
+            problems += report.get("problems", [])
+            if report.get("swapped"):
+                break
+        assert report.get("swapped"), problems
+        assert any("Cannot serve https" in problem for problem in problems)
+        assert all("Too many open files" in problem for problem in problems), problems
+        assert host.stop() == 0
+
+
+@pytest.mark.parametrize("engine", ["waitress", "granian"])
+def test_a_host_stops_cleanly_while_a_plugin_takes_each_descriptor(tmp_path: Path, engine: EngineName) -> None:
+    """It reports no requests as cut off, and no error: its threads are waited for even if none can be looked at."""
+    settings = {"sites": {"main": {"http_engine": engine}}}
+    with hoarding_process(tmp_path, settings) as host:
+        with httpx.Client(trust_env=False) as client:
+            assert client.put(f"{host.url()}/hoard", params={"left": 0, "then": 256}).status_code == 204
+            assert host.stop() == 0
+        host.no_tracebacks()
+
+
 def shake_hands(connection: socket.socket, host: HostProcess, stack: ExitStack) -> None:
     """Complete the handshake of a connection, unless the host has no descriptor for it."""
     connection.settimeout(1)
@@ -143,12 +187,8 @@ def test_a_listener_below_its_limit_closes_idle_connections_when_no_descriptor_i
     tmp_path: Path, engine: EngineName, scheme: str, left: int
 ) -> None:
     """Else, if a plugin or another listener holds all others, nobody would be answered until they time out."""
-    packages, entry = tmp_path / "packages", plugin_entry("hoarder", "hoarder")
-    write_package(packages, "hoarder", {"hoarder.py": HOARDER}, entry_points=entry)
     settings = {"sites": {"main": {"http_engine": engine, "idle_timeout": 3600}}}
-    limited = ("sh", "-c", 'ulimit -n 256; exec "$@"', "sh")
-    environment = {"PYTHONPATH": str(packages)}
-    with host_process(tmp_path, settings, under=limited, environment=environment) as host, ExitStack() as stack:
+    with hoarding_process(tmp_path, settings) as host, ExitStack() as stack:
         client = stack.enter_context(httpx.Client(trust_env=False))
         client.get(f"{host.url('main', 'http')}/q/health/live").raise_for_status()
         if not left:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import signal
 import socket
 from contextlib import suppress
-from time import monotonic
+from math import inf
+from time import monotonic, sleep
+from typing import Final
+
+_LOOK_SECONDS: Final = 0.05
 
 
 class StopRequests:
@@ -34,18 +38,23 @@ class StopRequests:
 
     def wait(self, count: int, timeout: float | None = None) -> bool:
         """Let the main thread sleep until there were `count` requests, or for `timeout` seconds. Return whether so."""
-        deadline = None if timeout is None else monotonic() + timeout
-        reader, writer = socket.socketpair()
+        deadline = inf if timeout is None else monotonic() + timeout
+        try:
+            reader, writer = socket.socketpair()
+        except OSError:  # there is no descriptor for it, and a host that stops must go on
+            while self._count < count and monotonic() < deadline:
+                sleep(_LOOK_SECONDS)
+            return self._count >= count
         with reader, writer:
             writer.setblocking(False)
             self._writer = writer
             previous = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             try:
                 while self._count < count:
-                    remaining = None if deadline is None else deadline - monotonic()
-                    if remaining is not None and remaining <= 0:
+                    remaining = deadline - monotonic()
+                    if remaining <= 0:
                         break
-                    reader.settimeout(remaining)
+                    reader.settimeout(None if timeout is None else remaining)
                     with suppress(TimeoutError):
                         reader.recv(64)
             finally:

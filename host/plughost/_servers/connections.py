@@ -42,6 +42,7 @@ RESERVED_DESCRIPTORS: Final = 64
 """Descriptors that connections leave for stores, logs and other files."""
 
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE})
+MORE_FILES: Final = "let this process open more files (LimitNOFILE of the unit, ulimit -n)"
 
 _ACCEPT_TIMEOUT: Final = 1.0
 _HANDSHAKE_SECONDS: Final = 0.01  # in which connections that have begun are completed
@@ -61,6 +62,7 @@ _FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 _ADVICE: Final = {
     errno.EADDRINUSE: "another program uses the port; stop it, or set another port for the site",
     errno.EACCES: "ports below 1024 need privileges; set a port above 1023, or put a proxy in front",
+    errno.EMFILE: MORE_FILES,
     errno.EADDRNOTAVAIL: "this machine does not have that address; set one that it has, such as 127.0.0.1",
 }
 
@@ -146,6 +148,13 @@ def raise_file_limit() -> int:
         except (OSError, ValueError):  # macOS refuses an unlimited one
             hard = soft
     return sys.maxsize if hard == resource.RLIM_INFINITY else hard
+
+
+def require_descriptors(number: int) -> None:
+    """Raise OSError unless so many further descriptors can be had now."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(number):
+            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
 
 def connections_per_listener(wanted: int, listeners: int, file_limit: int, taken: int) -> int:

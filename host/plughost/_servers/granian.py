@@ -73,9 +73,11 @@ class GranianEngine:
             listening.close()
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
-            raise ListenError(
-                f"Cannot serve {listener}: {error}; check the certificate and its key (PEM, PKCS#8)."
-            ) from error
+            if isinstance(error, OSError) and error.errno in connections.OUT_OF_FILES:
+                reason, advice = error.strerror, connections.MORE_FILES
+            else:
+                reason, advice = str(error), "check the certificate and its key (PEM, PKCS#8)"
+            raise ListenError(f"Cannot serve {listener}: {reason}; {advice}.") from error
         self._own_clients: frozenset[Address] | None = None  # known while it pauses
         self._pausing = threading.Lock()  # the maintenance pauses and resumes, too
         self._awaiting_clients: dict[Address, float] = {}  # clients that await a response or did recently, and when

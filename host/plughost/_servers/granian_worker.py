@@ -19,7 +19,7 @@ from granian._granian import ASGIWorker, CallbackScheduler, WorkerSignal
 from granian.http import HTTP1Settings, HTTP2Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]  # public there, but without __all__
 
-from plughost._servers.connections import BACKLOG, connect_once, wait_until_accepted
+from plughost._servers.connections import BACKLOG, connect_once, require_descriptors, wait_until_accepted
 from plughost._servers.processor import call_in_named_thread, call_when_idle
 from plughost._servers.threads import STACK_BYTES
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
 _IDLE_SECONDS: Final = 30  # after which an idle thread of granian's pool ends, except the first
+_START_DESCRIPTORS: Final = 12  # more than a start takes; if granian gets too few, it ends the process
 
 
 class _ImmediateLoop:
@@ -69,8 +70,9 @@ class GranianWorker:
         """Read the certificate, if there is one.
 
         Raises:
-            OSError: It cannot be read, or does not fit its key.
+            OSError: It cannot be read, or does not fit its key; or there are too few descriptors for `start`.
         """
+        require_descriptors(_START_DESCRIPTORS)
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
         if (tls := options.tls) is not None:
             tls.check()

@@ -26,6 +26,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from plughost._servers.connections import OUT_OF_FILES
+
 _TASKS: Final = Path("/proc/self/task")
 _TASKS_TIMEOUT: Final = 2.0
 _IDLE_CHECKS: Final = 5  # in a row: a worker waits, too, while a thread that has work for it waits for the GIL
@@ -121,25 +123,33 @@ def call_when_idle(threads: frozenset[str], function: Callable[[], object]) -> N
 
 
 def wait_for_threads(name: str, timeout: float) -> None:
-    """Wait until no thread has this name, except threads of the dispatcher, which may have inherited it."""
+    """Wait until no thread has this name, except threads of the dispatcher, which may have inherited it.
+
+    Without a descriptor to look at them, wait for all of the time.
+    """
     deadline = time.monotonic() + timeout
     ignored = {str(each.native_id) for each in threading.enumerate() if each.name.startswith("plughost-")}
-    while any(_has_name(task, name) for task in _TASKS.glob("*") if task.name not in ignored):
-        if time.monotonic() > deadline:
-            return
+    while _is_any_named(name, ignored) and time.monotonic() < deadline:
         time.sleep(0.002)
+
+
+def _is_any_named(name: str, ignored: Collection[str]) -> bool:
+    try:
+        return any(_has_name(task, name) for task in _TASKS.iterdir() if task.name not in ignored)
+    except OSError as error:  # other than Linux, or there may be one
+        return error.errno in OUT_OF_FILES
 
 
 def _has_name(task: Path, name: str) -> bool:
     try:
         return (task / "comm").read_text() == f"{name}\n"
-    except OSError:  # the thread has just ended
-        return False
+    except OSError as error:  # the thread has just ended, or it may have the name
+        return error.errno in OUT_OF_FILES
 
 
 def _is_waiting_for_events(task: Path) -> bool:
     """Return whether a thread has ended or waits for events: it neither runs nor waits for the GIL."""
     try:
         return "poll" in (task / "wchan").read_text()
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in OUT_OF_FILES
