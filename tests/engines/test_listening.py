@@ -82,6 +82,21 @@ def test_an_unusable_certificate_is_reported(gate: Gate, certificate: TLSFiles, 
             open_with_own_dispatcher(gate, listener(Lane("granian", "https")), files)
 
 
+@pytest.mark.parametrize("lane", LANES, ids=str)
+def test_without_further_threads_a_listener_is_refused(gate: Gate, certificate: TLSFiles, lane: Lane) -> None:
+    """The message says so before an engine starts, which could end the process or hold it up; later, it is opened."""
+    where = listener(lane)
+    files = certificate if lane.scheme == "https" else None
+    usual = threading.stack_size(2**46)  # the system has no memory for that
+    try:
+        with pytest.raises(ListenError, match="does not allow 16 further threads") as refused:
+            open_with_own_dispatcher(gate, where, files)
+    finally:
+        threading.stack_size(usual)
+    assert isinstance(refused.value.__cause__, RuntimeError)
+    assert open_with_own_dispatcher(gate, where, files).drain(20)
+
+
 def test_an_inherited_socket_is_served(http1_lane: Lane, certificate: TLSFiles, gate: Gate) -> None:
     """An engine uses an inherited listening socket as it is, and serves the clients in its backlog."""
     handed = socket.create_server(("127.0.0.1", 0))

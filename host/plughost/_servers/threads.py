@@ -5,11 +5,12 @@ A thread that has nothing to do parks. It is woken with something to do, or to r
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from _thread import LockType, allocate_lock
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from sys import maxsize
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,34 @@ def set_stack_size() -> None:
     """Give the threads that Python starts from now on `STACK_BYTES`: on musl, or after `ulimit -s`, it is less."""
     if sys.platform == "linux" and not threading.stack_size():
         threading.stack_size(STACK_BYTES)
+
+
+def require_threads(number: int) -> None:
+    """Check that the system allows so many further threads now, by starting and ending them.
+
+    Raises:
+        RuntimeError: It does not.
+    """
+    release = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(number):
+            thread = threading.Thread(target=release.wait, name="plughost-spare", daemon=True)
+            thread.start()
+            started.append(thread)
+    finally:
+        release.set()
+        for thread in started:
+            thread.join()
+        _wait_until_gone(f"/proc/self/task/{thread.native_id}" for thread in started)
+
+
+def _wait_until_gone(tasks: Iterable[str]) -> None:
+    """Wait until the system counts ended threads no more, or for 1 s."""
+    deadline = time.monotonic() + 1.0
+    for task in tasks:
+        while os.path.exists(task) and time.monotonic() < deadline:  # noqa: PTH110 - Path's raises
+            time.sleep(0.0005)
 
 
 class ParkedThread:
