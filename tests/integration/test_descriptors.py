@@ -148,8 +148,9 @@ def test_a_reload_that_gets_too_few_descriptors_changes_nothing(tmp_path: Path, 
             if report.get("swapped"):
                 break
         assert report.get("swapped"), problems
-        assert any("Cannot serve https" in problem for problem in problems)
-        assert all("Too many open files" in problem for problem in problems), problems
+        refused = [problem for problem in problems if "Cannot serve https" in problem]
+        assert refused, problems  # with fewer descriptors, plugins fail before that
+        assert all("Too many open files; let this process open more" in problem for problem in refused), problems
         assert host.stop() == 0
 
 
