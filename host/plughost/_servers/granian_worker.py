@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _HEADER_BYTES: Final = 64 * 1024
 _HTTP1_BUFFER: Final = 128 * 1024
 _IDLE_SECONDS: Final = 30  # after which an idle thread of granian's pool ends, except the first
-_START_DESCRIPTORS: Final = 12  # more than a start takes; if granian gets too few, it ends the process
+_START_DESCRIPTORS: Final = 24  # a start takes 9, other threads some; if granian gets too few, it ends the process
 
 
 class _ImmediateLoop:
