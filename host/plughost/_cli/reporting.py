@@ -7,7 +7,6 @@ import sys
 import threading
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -80,7 +79,7 @@ class Reporter:
         if on_terminal and self._is_text:
             return
         urls = [str(replace(listener, port=port)) for listener, port in host.view.listeners.items()]
-        self._logger.info("started", version=metadata.version("plughost"), listeners=urls, dev=host.dev)
+        self._logger.info("started", version=host.version, listeners=urls, dev=host.dev)
         if not on_terminal:
             for line in lines:
                 self._logger.info("announcement", text=line)
@@ -115,7 +114,7 @@ class Reporter:
 def _show_start(host: Host, generation: Generation, lines: list[str]) -> None:
     out = console()
     mode = " in development mode" if host.dev else ""
-    out.print(Text(f"plughost {metadata.version('plughost')}{mode}", style="bold"))
+    out.print(Text(f"plughost {host.version}{mode}", style="bold"))
     out.print()
     table = plain_table()
     for site in generation.sites:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 
 def _backlog() -> int:
-    """Return how many connections may wait on a listener: fewer than the system allows, so that `connect_once` can."""
+    """Return how many connections may wait on a listener: half of what the system allows, for `connect_once`."""
     try:
-        return min(1024, int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="ascii")) - 1)
+        return min(1024, int(Path("/proc/sys/net/core/somaxconn").read_text(encoding="ascii")) // 2)
     except OSError:  # other than Linux
         return 1024
 
@@ -108,7 +108,7 @@ def connect_once(client: socket.socket, listening: socket.socket) -> None:
     """
     with contextlib.suppress(OSError):
         client.settimeout(1.0)
-        listening.listen(BACKLOG + 1)
+        listening.listen(max(BACKLOG, backlog_size(listening)) + 1)  # nobody may have accepted an earlier one
         try:
             client.connect(listening.getsockname())
         finally:
