@@ -235,8 +235,8 @@ def test_a_socket_of_systemd_accepts_connections_after_a_stop() -> None:
         sockets.bind(served)
         sockets.release(served)
         lent.settimeout(20)
-        with socket.create_connection(lent.getsockname(), 20), lent.accept()[0]:
-            pass
+        with socket.create_connection(lent.getsockname(), 20) as client, lent.accept()[0] as accepted:
+            assert accepted.getpeername() == client.getsockname()
 
 
 def test_an_inherited_socket_with_another_address_than_the_settings_is_not_used() -> None:
