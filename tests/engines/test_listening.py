@@ -11,6 +11,7 @@ import socket
 import ssl
 import sys
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -23,7 +24,14 @@ from waitress.server import TcpWSGIServer
 from plughost._api.host import Listener
 from plughost._runtime.sockets import HANDED_OVER, Sockets, inherit
 from plughost._servers import EngineOptions, ListenError, TLSFiles
-from plughost._servers.connections import clients, drop_new_connections, open_socket
+from plughost._servers.connections import (
+    BACKLOG,
+    backlog_size,
+    clients,
+    connect_once,
+    drop_new_connections,
+    open_socket,
+)
 from plughost._servers.waitress import WaitressEngine
 
 if TYPE_CHECKING:
@@ -374,3 +382,14 @@ def test_waitress_trigger_stays_open_while_it_is_in_use(gate: Gate, monkeypatch:
     waking.join()
     draining.join()
     assert found == [True]
+
+
+def test_a_listener_with_a_full_backlog_is_told_of_a_connection_each_time() -> None:
+    """Though nobody accepts meanwhile: else one that paused again before it accepted would stay deaf."""
+    with socket.create_server(("127.0.0.1", 0), backlog=BACKLOG) as listening, ExitStack() as stack:
+        for _ in range(BACKLOG + 1):
+            stack.enter_context(socket.create_connection(listening.getsockname(), 20))
+        for number in range(1, 4):
+            with socket.socket() as client:
+                connect_once(client, listening)
+            assert backlog_size(listening) == BACKLOG + 1 + number
