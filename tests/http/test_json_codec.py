@@ -171,7 +171,7 @@ def test_values_are_written_in_plain_json(value: object, text: str) -> None:
 def test_a_decimal_that_is_not_finite_is_refused(text: str) -> None:
     """It raises ValueError wherever it is in the value."""
     for value in (Decimal(text), [1, Decimal(text)], {"a": {"b": Decimal(text)}}):
-        with pytest.raises(ValueError, match="no place in JSON"):
+        with pytest.raises(ValueError, match="finite"):
             encode(value)
 
 
