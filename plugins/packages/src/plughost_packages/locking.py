@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import secrets
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -163,7 +164,7 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
     Raises:
         CommandError: The file can't be written; an old one is untouched.
     """
-    fresh = file.with_name(f".{file.name}.plughost-new")
+    fresh = file.with_name(f".{file.name}.{secrets.token_hex(8)}.plughost-new")
     try:
         fresh.write_text(lock_text(entries), encoding="utf-8")
         fresh.replace(file)
