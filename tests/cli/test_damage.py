@@ -155,6 +155,19 @@ def test_an_inaccessible_settings_file_is_reported(line: Line, command: str, cod
     assert (f"{file}: it can't be read: " in output, ended) == (code != 0, code)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "Is a directory; make it a file that this user may read"), (b"\xff", "start byte; save it as UTF-8")],
+)
+def test_an_unreadable_settings_file_says_what_to_do(line: Line, content: bytes | None, message: str) -> None:
+    """A folder in its place and another encoding each have their own advice."""
+    file = line.folder / "plughost.toml"
+    file.unlink()
+    file.mkdir() if content is None else file.write_bytes(content)
+    result = line.run("check")
+    assert (result.exit_code, message in result.output) == (2, True), result.output
+
+
 @pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])
 def test_status_works_with_unusable_settings(line: Line, serving: Serve, settings: str) -> None:
     """It shows the running host after a warning; it needs only the data folder of the settings."""
