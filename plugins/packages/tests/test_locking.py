@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import pytest
+
+from plughost import CommandError
 from plughost_packages.locking import Locked, read_lock, write_lock
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_two_writers_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,3 +25,10 @@ def test_two_writers_at_once_both_succeed(tmp_path: Path, monkeypatch: pytest.Mo
     write_lock(file, [first])
     assert read_lock(file) == [first]
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
+    """An unusable place is an error of the command, without a traceback."""
+    (tmp_path / "file").touch()
+    with pytest.raises(CommandError, match=r"file/plughost\.lock can't be written: Not a directory\."):
+        write_lock(tmp_path / "file" / "plughost.lock", [])

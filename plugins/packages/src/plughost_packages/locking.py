@@ -11,6 +11,7 @@ import re
 import secrets
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -169,7 +170,8 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
         fresh.write_text(lock_text(entries), encoding="utf-8")
         fresh.replace(file)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):  # as where its folder is a file
+            fresh.unlink()
         raise CommandError(f"The lock file {file} can't be written: {error.strerror}.") from None
 
 
