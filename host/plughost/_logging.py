@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 import msgspec
 
 from plughost._api.events import Event, Events
+from plughost._controls import CONTROLS, escape_controls
 from plughost._tracebacks import own_frames
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 _STRUCTLOG_PREFIX: Final = "structlog_"  # of its context variables
 _FILE_BATCH_BYTES: Final = 64 * 1024
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _EVENT_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
 
 
@@ -279,12 +279,8 @@ def _prepare_text(logger: object, method: str, event: MutableMapping[str, Any]) 
         elif key == "exception":
             shown[key] = own_frames(value)
         else:
-            shown[key] = (_EVENT_CONTROLS if key == "event" else _CONTROLS).sub(_escape, value)
+            shown[key] = escape_controls(value, _EVENT_CONTROLS if key == "event" else CONTROLS)
     return shown
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode()
 
 
 def _render_json(logger: object, method: str, event: MutableMapping[str, Any]) -> str:

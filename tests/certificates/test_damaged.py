@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,26 @@ def test_damage_within_a_certificate_is_refused(tmp_path: Path, authority: Any, 
         load(tmp_path, issued, damaged(issued.certificate, damage))
     with pytest.raises(CertificateError, match=reason):
         read_chain(tmp_path / "certificate.pem")
+
+
+@pytest.mark.parametrize("number", [1, 3], ids=["inner", "outer"])
+def test_damaged_signature_algorithm_of_an_ed25519_certificate_is_refused(tmp_path: Path, number: int) -> None:
+    """Its key has the same algorithm, which is not taken for that of the signature."""
+    key, now = ed25519.Ed25519PrivateKey.generate(), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "service.test")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 42, now, now + timedelta(days=90))
+    certificate = builder.sign(key, None).public_bytes(Encoding.DER)
+    read_chain(write(tmp_path, certificate))
+    parts = certificate.split(b"\x06\x03+ep")
+    whole = b"\x06\x03+ep".join(parts[:number]) + b"\x06\x03+eq" + b"\x06\x03+ep".join(parts[number:])
+    with pytest.raises(CertificateError, match="its two signature algorithms differ"):
+        read_chain(write(tmp_path, whole))
+
+
+def write(folder: Path, certificate: bytes) -> Path:
+    """Write a certificate as PEM."""
+    (folder / "certificate.pem").write_text(ssl.DER_cert_to_PEM_cert(certificate))
+    return folder / "certificate.pem"
 
 
 @pytest.mark.parametrize(

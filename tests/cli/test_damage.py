@@ -34,9 +34,14 @@ DAMAGE: dict[str, dict[str, str | bytes]] = {
     "a-garbage-origin": {"direct_url.json": "{"},
     "an-origin-that-is-a-list": {"direct_url.json": "[1]"},
     "an-origin-that-is-half": {"direct_url.json": '{"archive_info": [], "dir_info": 3}'},
+    "terminal-sequences": {
+        "METADATA": b"Name: titled\x1b]0;x\x07\nVersion: 1\x1b[2J\nRequires-Dist: plughost\n",
+        "entry_points.txt": "[plughost.plugins]\nshop\x1b[2J = a:b\n[plughost.\x9b7mplugin]\ny\x1b[2J = c:d\n",
+    },
     "a-marker-that-can-not-be-told": {"METADATA": "Requires-Dist: other<2; python_version < 'banana'\n"},
 }
-LOOKING = (("plugins",), ("check",), ("settings",), ("routes",), ("lock", "--dry-run"), ("stores",), ("--help",))
+COMMANDS = ("plugins", "check", "settings", "routes", "lock --dry-run", "stores", "doctor", "--help")
+LOOKING = [tuple(command.split()) for command in COMMANDS]
 
 
 def run(line: Line, *arguments: str, **environment: str) -> tuple[int, str]:
@@ -70,11 +75,12 @@ def damage(line: Line) -> None:
 
 @pytest.mark.parametrize("arguments", LOOKING, ids=" ".join)
 def test_damaged_distributions_crash_no_command(line: Line, arguments: tuple[str, ...]) -> None:
-    """Whatever the dist-info folders on the path contain, no command that reads them ends in a traceback."""
+    """Whatever the dist-info folders contain, no command ends in a traceback or prints their terminal sequences."""
     line.install("good")
     damage(line)
     code, output = run(line, *arguments)
     assert "Traceback" not in output, output
+    assert not {"\x07", "\x1b", "\x9b"} & set(output), repr(output)
     assert code in {0, 1}, output
 
 
@@ -100,6 +106,7 @@ def test_damage_is_reported_and_affects_no_other_plugin(line: Line) -> None:
     assert "a_line_without_an_equals_sign-1.0.dist-info is damaged: entry_points.txt can't be read" in output
     assert "the line 'no target' has no =" in output
     assert "x (one-name-twice 1.0) is failed.\n  metadata: its distribution names two objects for it" in output
+    assert r"shop\x1b[2J (titled\x1b]0;x\x07 1\x1b[2J) is failed." in output
 
 
 def plugins(line: Line) -> list[dict[str, Any]]:
@@ -146,6 +153,19 @@ def test_an_inaccessible_settings_file_is_reported(line: Line, command: str, cod
     ended, output = run(line, command, PLUGHOST_CONFIG=str(file))
     assert "Traceback" not in output
     assert (f"{file}: it can't be read: " in output, ended) == (code != 0, code)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "Is a directory; make it a file that this user may read"), (b"\xff", "start byte; save it as UTF-8")],
+)
+def test_an_unreadable_settings_file_says_what_to_do(line: Line, content: bytes | None, message: str) -> None:
+    """A folder in its place and another encoding each have their own advice."""
+    file = line.folder / "plughost.toml"
+    file.unlink()
+    file.mkdir() if content is None else file.write_bytes(content)
+    result = line.run("check")
+    assert (result.exit_code, message in result.output) == (2, True), result.output
 
 
 @pytest.mark.parametrize("settings", ["colour = 1", 'data_dir = "data"\n[sites', "disabled = 3", "\0", 'strict = "'])

@@ -53,6 +53,7 @@ def test_a_healthy_host_has_no_problem(line: Line) -> None:
         ("", "certificate"),
         ("trusted_proxies = ['0.0.0.0/0']", "proxies"),
         ("rate_limits = {storage = 'redis://127.0.0.1:1'}", "redis"),
+        ("data_dir = 'plughost.toml'", "data folder"),
     ],
 )
 def test_the_doctor_names_a_problem_and_its_solution(line: Line, settings: str, about: str) -> None:

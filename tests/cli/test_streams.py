@@ -63,6 +63,17 @@ def test_a_line_that_does_not_fit_spoils_no_other(line: Line, serving: Serve) ->
     assert [json.loads(each)["event"] for each in following] == ["stopping", "stopped"]
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_plugin_that_closes_a_standard_stream_stops_nobody(line: Line, stream: str) -> None:
+    """The host still writes there, and names the plugin if it lacks something."""
+    line.install("good")
+    line.install("closing", f"import sys\n\nsys.{stream}.close()\n")
+    process = line.start("plugins")
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (1, "")
+    assert "closing (cli-closing 1.0) is failed.\n  import: it implements no hook." in output
+
+
 def _phase(data: Path) -> str | None:
     try:
         return str(send_command(data, "status")["phase"])

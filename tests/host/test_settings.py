@@ -81,6 +81,8 @@ def problems(text: str, folder: Path, **environment: str) -> str:
         ("[sites.main]\nallowed_hosts = ['a b']", "sites.main.allowed_hosts.0: 'a b' is neither a name nor an address"),
         ("[sites.main]\nhttp_port = 1e300", "plughost.toml: sites.main.http_port: must be a whole number"),
         ("trusted_proxies = ['10.0.0.1/8']", "plughost.toml: trusted_proxies.0: "),
+        ("trusted_proxies = [1]", "trusted_proxies.0: must be an address or a network without host bits"),
+        ("rate_limits.storage = 'redis://h/abc'", "rate_limits.storage: must end in the database's number, such as /0"),
         (
             "trusted_proxies = ['proxy']",
             "trusted_proxies.0: must be an address or a network without host bits, such as",

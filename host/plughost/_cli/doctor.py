@@ -35,7 +35,7 @@ from plughost._cli.options import (
     print_json,
 )
 from plughost._plugins.environment import HOST, Environment
-from plughost._runtime.control import NotPermitted, send_command
+from plughost._runtime.control import NotPermitted, data_dir_problem, send_command
 from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._settings.sources import leaves
@@ -195,9 +195,9 @@ def _check_disk(data_dir: Path) -> Iterator[Finding]:
     good = free >= _MIN_FREE_BYTES
     todo = "" if good else "Free some space: requests to a store that can't be written get 503."
     yield Finding("disk", "good" if good else "advice", f"{decimal(free)} free at {folder}", todo)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        found = f"{folder} can't be written by this user"
-        yield Finding("data folder", "problem", found, "Give it to the host's user.")
+    if (why := data_dir_problem(data_dir)) is not None:
+        found, _, todo = why.partition("; ")
+        yield Finding("data folder", "problem", found, todo.capitalize())
 
 
 def _check_versions(running: Mapping[str, Any] | NotRunning) -> Iterator[Finding]:

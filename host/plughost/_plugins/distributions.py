@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import cached_property, lru_cache
 from importlib import metadata as installation
-from importlib.metadata import Distribution, EntryPoints, MetadataPathFinder, PackagePath
+from importlib.metadata import Distribution, EntryPoint, EntryPoints, MetadataPathFinder, PackagePath
 from pathlib import Path, PurePath
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
+
+from plughost._controls import escape_controls
 
 # What importlib.metadata raises on malformed or unreadable files.
 _UNREADABLE: Final = (ValueError, TypeError, AttributeError, LookupError, OSError, csv.Error)
@@ -46,7 +48,7 @@ def find_distributions(
 
 
 class InstalledDistribution(Distribution):
-    """A distribution, read once. Malformed files raise nothing.
+    """A distribution, read once. Malformed files raise nothing, and control characters in them are escaped.
 
     `importlib.metadata` parses the whole file at each access, with the long description. That took most of the time of
     discovery, and so of each command and each reload.
@@ -69,7 +71,9 @@ class InstalledDistribution(Distribution):
         If the file has no name, name and version are those of the folder's name, as for pip.
         """
         try:
-            text = self._found.read_text("METADATA")
+            # As importlib.metadata: a folder or, from old tools, a file.
+            texts = map(self._found.read_text, ("METADATA", "PKG-INFO", ""))
+            text = next((each for each in texts if each is not None), None)
             message = self._found.metadata if text is None else _parse_header(text.partition("\n\n")[0])
             if (message.get_all("Name") or [""])[0]:
                 return message
@@ -88,7 +92,7 @@ class InstalledDistribution(Distribution):
     def entry_points(self) -> EntryPoints:
         """Its entry points. Empty if they can't be read."""
         try:
-            found = self._found.entry_points
+            found = EntryPoints(map(_escaped, self._found.entry_points))
             problem = None if found else self._open_problem("entry_points.txt")
         except _UNREADABLE:
             found, problem = EntryPoints(()), self._bad_line()
@@ -145,7 +149,7 @@ class InstalledDistribution(Distribution):
     def folder(self) -> str:
         """The name of its metadata folder. Empty if it has none on disk."""
         # No public attribute has it; pip uses this one, too. In a ZIP file, it is no path on the disk.
-        return PurePath(str(getattr(self._found, "_path", ""))).name
+        return escape_controls(PurePath(str(getattr(self._found, "_path", ""))).name)
 
     def _open_problem(self, filename: str) -> str | None:
         """Return why a metadata file can't be opened. None if it can, or is missing; `read_text` doesn't tell."""
@@ -179,7 +183,13 @@ def record_of(distribution: Distribution) -> list[list[str]]:
 
 @lru_cache(maxsize=1024)  # each reload, and each host of a test, parses the same ones again
 def _parse_header(text: str) -> Message:
-    return email.message_from_string(text)
+    return email.message_from_string(escape_controls(text))
+
+
+def _escaped(point: EntryPoint) -> EntryPoint:
+    fields = point.name, point.value, point.group
+    clean = tuple(map(escape_controls, fields))
+    return point if clean == fields else EntryPoint(*clean)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,11 +173,15 @@ def reload_running(data_dir: Path, accept: Collection[str] = ()) -> ReloadReport
 
 
 def data_dir_problem(data_dir: Path) -> str | None:
-    """Return why this user's host can't use a data folder; None if the permissions allow it."""
+    """Return why this user's host can't use a data folder, and what to do; None if the permissions allow it."""
     existing = next(each for each in (data_dir, *data_dir.parents) if os.path.exists(each))  # noqa: PTH110 - Path's raises
-    if os.access(existing, os.W_OK | os.X_OK):
+    if not existing.is_dir():
+        why = f"{existing} is no folder; set another data_dir."
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        why = f"this user may not write to {existing}; give it to the host's user, or set another data_dir."
+    else:
         return None
-    return f"The data folder {data_dir} can't be used: this user may not write to {existing}; set another data_dir."
+    return f"The data folder {data_dir} can't be used: {why}"
 
 
 def user_name(uid: int) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -71,6 +72,7 @@ HTTPSPort = Annotated[
 ]
 _MIN_TIMEOUT: Final = 0.001  # PostgreSQL counts milliseconds, and takes 0 for no limit
 _MAX_SECONDS: Final = 1_000_000  # 11 days: clocks, locks and PostgreSQL (32-bit milliseconds) accept that
+Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(str)]  # ipaddress takes the number 1 for 0.0.0.1
 Seconds = Annotated[float, Field(le=_MAX_SECONDS)]
 WholeSeconds = Annotated[int, Field(le=_MAX_SECONDS)]
 Address = Annotated[str, AfterValidator(_address)]
@@ -182,9 +184,11 @@ class RateLimitSettings(Table):
         if url != MEMORY and not url.startswith(_REDIS):
             raise ValueError(f"must be {MEMORY} or a URL that starts with {', '.join(_REDIS)}")
         try:
-            _ = urlsplit(url).port
+            _ = (parts := urlsplit(url)).port
         except ValueError:  # its message may contain a part of the password
             raise ValueError("is malformed: write [ and ] as %5B and %5D, and the port as a number") from None
+        if parts.scheme in {"redis", "rediss"} and re.fullmatch(r"/?[0-9]*", parts.path) is None:
+            raise ValueError("must end in the database's number, such as /0: the driver takes 0 for a name")
         return storage
 
 
@@ -362,9 +366,7 @@ class HostSettings(Table):
         30.0, gt=0, description="Seconds that a plugin's import and each of its hooks may take"
     )
     body_limit: ByteSize = Field(ByteSize(1024 * 1024), gt=0, description="Largest request body, in bytes")
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
-        (), description="Proxies whose X-Forwarded-* headers are believed"
-    )
+    trusted_proxies: tuple[Network, ...] = Field((), description="Proxies whose X-Forwarded-* headers are believed")
     sites: Sites = Sites()
     tls: TLSSettings = TLSSettings()
     stores: StoreSettings = StoreSettings()

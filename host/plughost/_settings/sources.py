@@ -315,8 +315,13 @@ def _read_file(config: Path | None, variable: str | None, folder: Path) -> tuple
             problem = f"PLUGHOST_CONFIG: {file}: there is no such file; create it, or unset the variable"
         else:
             return None, {}
-    except (OSError, UnicodeDecodeError) as error:
-        problem = f"{file}: it can't be read: {error}"
+    except OSError as error:
+        problem = (
+            f"{file}: it can't be read: {error.strerror}; make it a file that this user may read, or name another one"
+            " with --config"
+        )
+    except UnicodeDecodeError as error:
+        problem = f"{file}: it can't be read: {error}; save it as UTF-8"
     raise SettingsError([problem])
 
 

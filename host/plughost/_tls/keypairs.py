@@ -220,7 +220,9 @@ def _parsed(chain: Iterable[x509.Certificate]) -> tuple[x509.Certificate, ...]:
     for each in (leaf, *issuers):
         _ = each.subject, each.issuer, each.public_key()
         algorithm = each.public_bytes(Encoding.DER).partition(each.tbs_certificate_bytes)[2]
-        if algorithm[: 2 + algorithm[1]] not in each.tbs_certificate_bytes:
+        # The other one follows the serial number. An Ed25519 key has the same bytes.
+        serial = each.serial_number.to_bytes(each.serial_number.bit_length() // 8 + 1, "big", signed=True)
+        if bytes((2, len(serial))) + serial + algorithm[: 2 + algorithm[1]] not in each.tbs_certificate_bytes:
             raise ValueError("its two signature algorithms differ")
     return leaf, *issuers
 

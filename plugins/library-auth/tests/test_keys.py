@@ -205,6 +205,15 @@ def test_a_file_without_a_signing_key_is_damaged(tmp_path: Path) -> None:
         KeyFile.read(tmp_path / KEY_FILE)
 
 
+def test_a_file_with_one_key_id_twice_is_damaged(tmp_path: Path) -> None:
+    """Otherwise tokens of one of the two keys would be checked with the other, and all be refused."""
+    old, new = SigningKey.generate("EdDSA", 900), SigningKey.generate("EdDSA", 900)
+    records = old.retire(), new.model_copy(update={"kid": old.kid})
+    (tmp_path / KEY_FILE).write_text(f"[{','.join(each.model_dump_json() for each in records)}]")
+    with pytest.raises(KeyFileError, match="two keys have the same kid"):
+        KeyFile.read(tmp_path / KEY_FILE)
+
+
 def test_a_running_host_keeps_its_keys_without_the_file(tmp_path: Path) -> None:
     """If the file is deleted or damaged, logins still work."""
     ring = open_ring(tmp_path)

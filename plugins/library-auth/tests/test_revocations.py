@@ -28,3 +28,15 @@ def test_a_token_stays_revoked_if_the_clock_was_ahead_for_a_while(
     revocations.refresh()
     assert "revoked before" in revocations
     assert "revoked meanwhile" in revocations
+
+
+def test_a_logout_deletes_few_of_many_expired_revocations(store: OpenStore[Any]) -> None:
+    """A logout takes the same time after a day with many: it deletes more than it adds, but not all at once."""
+    records = Records(store)
+    rows = ", ".join(f"('old {number}', 0, 0)" for number in range(150))
+    store.run(lambda session: session.change(f"INSERT INTO library_revoked_tokens VALUES {rows}"))
+    left = []
+    for token in ("one", "two"):
+        records.revoke(token, int(time.time()) + 900)
+        left.append(store.read(lambda session: session.rows("SELECT COUNT(*) FROM library_revoked_tokens"))[0][0])
+    assert left == [51, 2]

@@ -57,6 +57,8 @@ class KeyFile:
             keys = _parse(content)
             if not keys or keys[-1].retired is not None:
                 raise ValueError("no key signs")
+            if len({key.kid for key in keys}) < len(keys):
+                raise ValueError("two keys have the same kid")
         except OSError as error:
             raise KeyFileError(f"cannot read the signing keys {path}: {error.strerror}") from error
         except (ValueError, TypeError, InternalError, UnsupportedAlgorithm) as error:

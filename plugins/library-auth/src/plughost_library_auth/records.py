@@ -21,6 +21,7 @@ KNOWN_SECONDS: Final = 90 * 86400
 
 _MAX_ADDRESSES: Final = 20  # known addresses of an account; beyond that, the oldest is forgotten
 _OVERLAP: Final = 60  # seconds that clocks of hosts can differ, or a commit can be late
+_MAX_DELETED: Final = 100  # rows that one logout deletes; to delete a million takes 2 s, in which nobody can write
 _RETENTION: Final = 86400  # seconds that a revocation is kept after its token has expired: the clock may be ahead
 
 
@@ -77,7 +78,7 @@ class Records:
         return self._store.read(_is_known, account, network, int(time.time()) - KNOWN_SECONDS)
 
     def revoke(self, token: str, expires: int) -> None:
-        """Revoke a token, and delete revocations of tokens that expired a day ago."""
+        """Revoke a token, and delete some revocations of tokens that expired a day ago."""
         self._store.run(_revoke, token, expires, int(time.time()))
 
     def revoked(self, since: float = 0.0) -> Mapping[str, int]:
@@ -150,7 +151,12 @@ def _is_known(session: Session, account: str, network: str, since: int) -> bool:
 
 
 def _revoke(session: Session, token: str, expires: int, now: int) -> None:
-    session.change("DELETE FROM library_revoked_tokens WHERE expires < ?", now - _RETENTION)
+    session.change(
+        "DELETE FROM library_revoked_tokens WHERE token IN"
+        " (SELECT token FROM library_revoked_tokens WHERE expires < ? ORDER BY expires LIMIT ?)",
+        now - _RETENTION,
+        _MAX_DELETED,
+    )
     session.change(
         "INSERT INTO library_revoked_tokens (token, expires, revoked) VALUES (?, ?, ?) ON CONFLICT (token) DO NOTHING",
         token,

@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import platform
 import re
+import secrets
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -163,12 +165,13 @@ def write_lock(file: Path, entries: Iterable[Locked]) -> None:
     Raises:
         CommandError: The file can't be written; an old one is untouched.
     """
-    fresh = file.with_name(f".{file.name}.plughost-new")
+    fresh = file.with_name(f".{file.name}.{secrets.token_hex(8)}.plughost-new")
     try:
         fresh.write_text(lock_text(entries), encoding="utf-8")
         fresh.replace(file)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
+        with suppress(OSError):  # as where its folder is a file
+            fresh.unlink()
         raise CommandError(f"The lock file {file} can't be written: {error.strerror}.") from None
 
 
