@@ -6,10 +6,12 @@ import gc
 import io
 import threading
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.host.plugins import TIME_LIMIT, Plugin, Speaker, Watcher, group_of, reason
+from tests.limits import no_descriptors
 from tests.waiting import wait_until
 
 from plughost import Job, Observer, Store
@@ -114,6 +116,27 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         refused_threads.clear()
         assert host.host.reload().swapped
         assert client.get("/say").content == b""
+
+
+@pytest.mark.parametrize("lacking", ["threads", "descriptors"])
+def test_a_reload_is_refused_while_the_system_gives_too_little(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    """It says what to raise, once, blames no plugin, and the running generation serves on."""
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    installed = [plugin_distribution("a", Speaker("old"), version="1"), plugin_distribution("b", Speaker("b", "/b"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        installed[0] = plugin_distribution("a", Speaker("new"), version="2")
+        with monkeypatch.context() as patch, no_descriptors() if lacking == "descriptors" else nullcontext():
+            if lacking == "threads":
+                patch.setattr(threading.Thread, "start", refuse)
+            report = host.host.reload()
+        (problem,) = report.problems
+        assert ("TasksMax" if lacking == "threads" else "LimitNOFILE") in problem
+        assert (report.swapped, report.failed, host.host.generation.number) == (False, (), 1)
+        assert client.get("/say").json()["word"] == "old"
+        assert host.host.reload().changed == ("a",)
 
 
 def test_a_reload_that_fails_is_an_error_in_the_log() -> None:

@@ -29,6 +29,7 @@ from plughost._runtime.lifecycle import Phase
 from plughost._runtime.state import HostState
 from plughost._runtime.trusted import TrustedControl
 from plughost._runtime.view import LiveView
+from plughost._servers import reload_shortage
 from plughost._servers.threads import set_stack_size
 from plughost._settings.errors import SettingsError
 
@@ -164,8 +165,10 @@ class Host(HostState):
 
     def _reload(self, accept: Collection[str]) -> ReloadReport:
         running = self.generation
-        if not self.lifecycle.is_serving:
-            return report_unchanged(running, [f"the host is {self.lifecycle.phase}, not serving"])
+        is_serving = self.lifecycle.is_serving
+        obstacle = reload_shortage() if is_serving else f"the host is {self.lifecycle.phase}, not serving"
+        if obstacle is not None:
+            return report_unchanged(running, [obstacle])
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:
