@@ -13,7 +13,9 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from tests.host.packages import speaker_source
 from tests.waiting import wait_until
 
 from plughost._cli.options import console, format_duration, plugins_table
@@ -34,6 +36,37 @@ def register_routes(context):
     assert context.data_dir.is_dir()
     return []
 """
+EXHAUSTED = """
+import resource, sys, threading
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Exhausted:
+    looks = 0
+
+    def on_get(self, req, resp):
+        looked = threading.Event()
+
+        def look(event, arguments):
+            if event in ("open", "os.scandir") and threading.current_thread().name == "watcher":
+                self.looks += 1
+                if self.looks > 2:
+                    looked.set()
+
+        if self.looks:
+            return
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        sys.addaudithook(look)
+        looked.wait(20)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/hello", routes=(Route("", Exhausted(), {"GET": Operation(summary="Say")}),))]
+"""
+"""A plugin that at first leaves its host no descriptor, until the watcher has looked several times."""
 
 
 def test_the_help_begins_with_the_most_used_command(line: Line) -> None:
@@ -226,6 +259,18 @@ def test_a_failing_save_is_reported_once(line: Line, serving: Callable[..., Serv
     assert errors.count("import: SyntaxError at hello.py:1: '(' was never closed") == 1
     assert errors.count("Traceback (most recent call last)") == 1
     assert "[error] reload" not in errors
+
+
+def test_saves_are_noticed_after_a_lack_of_descriptors(line: Line, serving: Callable[..., Serving]) -> None:
+    """While the process can open no file, nothing can be read; afterwards a save is served as before."""
+    line.configure('plugins_dir = "single"')
+    file = line.folder / "single" / "hello.py"
+    file.parent.mkdir()
+    file.write_text(EXHAUSTED)
+    host = serving("--reload")
+    assert httpx.get(f"{host.url()}/hello", trust_env=False, timeout=60).status_code == 200
+    file.write_text(speaker_source("'saved'", "/hello"))
+    wait_until(lambda: b"saved" in httpx.get(f"{host.url()}/hello", trust_env=False).content)
 
 
 @pytest.mark.parametrize("strict", [(), ("--strict",)])
