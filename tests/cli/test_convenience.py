@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
+from plughost._tls.certificates import ensure_self_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,3 +316,20 @@ def test_a_command_that_only_looks_makes_no_data_folder(line: Line, command: str
     line.install("demo", USES_ITS_FOLDER)
     line.run(command)
     assert not (line.folder / "plughost-data").exists()
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_a_refused_certificate_of_a_client_is_in_the_log_for_debugging(
+    line: Line, serving: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """At this level alone: strangers could fill the log otherwise."""
+    authority = ensure_self_signed(line.folder / "authority", ()).certificate
+    monkeypatch.setenv("PLUGHOST_SITES__MAIN__CLIENT_CA", str(authority))
+    monkeypatch.setenv("PLUGHOST_LOG__LEVEL", level)
+    line.install("good")
+    host = serving()
+    (url,) = re.findall(r"https://\S+", host.output)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(url, trust_env=False, verify=False, timeout=60)
+    _, errors = host.end(signal.SIGTERM)
+    assert ("NoCertificatesPresented" in errors) == (level == "debug")
