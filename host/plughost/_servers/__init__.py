@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application
     from plughost._servers.dispatcher import Dispatcher
 
-__all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine", "reload_shortage"]
+__all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine", "shortage_for_load"]
 
 _START_THREADS: Final = 16
 """More than an engine starts. Without one of them, granian ends the process, or never returns and holds the GIL."""
-_RELOAD_THREADS: Final = 4  # hooks run in one each, and some of a plugin's work in others
-_RELOAD_DESCRIPTORS: Final = 8
+_LOAD_THREADS: Final = 4  # hooks run in one each, and some of a plugin's work in others
+_LOAD_DESCRIPTORS: Final = 8
 
 
 def open_engine(
@@ -51,16 +51,16 @@ def open_engine(
     return GranianEngine(application, listener, listening, options, dispatcher)
 
 
-def reload_shortage() -> str | None:
-    """Return of what the system has too little for a reload, and what to do; None if it has enough.
+def shortage_for_load() -> str | None:
+    """Return of what the system has too little for a start or a reload, and what to do; None if it has enough.
 
     Without it, each plugin would seem to have failed, or to be gone: nothing installed can be read.
     """
     try:
-        require_descriptors(_RELOAD_DESCRIPTORS)
-        require_threads(_RELOAD_THREADS)
+        require_descriptors(_LOAD_DESCRIPTORS)
+        require_threads(_LOAD_THREADS)
     except OSError as error:
-        return f"this process can't open {_RELOAD_DESCRIPTORS} further files ({error.strerror}); {MORE_FILES}"
+        return f"this process can't open {_LOAD_DESCRIPTORS} further files ({error.strerror}); {MORE_FILES}"
     except RuntimeError:
-        return f"the system does not allow this process {_RELOAD_THREADS} further threads; {MORE_THREADS}"
+        return f"the system does not allow this process {_LOAD_THREADS} further threads; {MORE_THREADS}"
     return None
