@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ssl
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.limits import no_descriptors
 
 from plughost._api.errors import CertificateError
 from plughost._runtime.sites import client_authorities, listeners_of
 from plughost._settings.sources import read_settings
-from plughost._tls.certificates import load_production
+from plughost._tls.certificates import ensure_self_signed, load_production
 from plughost._tls.keypairs import locked_tls_folder, read_chain
 
 DAMAGES = {
@@ -137,3 +139,22 @@ def test_a_full_disk_is_no_matter_of_permissions(tmp_path: Path) -> None:
     ):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "key.pem"))
     assert "the user" not in str(caught.value)
+
+
+def test_a_lack_of_descriptors_is_no_matter_of_permissions(tmp_path: Path, authority: Any) -> None:
+    """The advice is to allow more files, whatever can't be read for that; a good key store is not replaced."""
+    file = tmp_path / "clients.pem"
+    file.write_bytes(authority.root.pem)
+    settings = read_settings(environment={"PLUGHOST_SITES__MAIN__CLIENT_CA": str(file)})
+    https = listeners_of("main", settings)[-1]
+    made = ensure_self_signed(tmp_path / "made", ())
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: read_chain(made.certificate),
+        lambda: client_authorities(https, settings),
+        lambda: ensure_self_signed(tmp_path / "made", ()),
+    )
+    for read in reads:
+        with pytest.raises(CertificateError, match=r"Too many open files\); .*LimitNOFILE") as caught, no_descriptors():
+            read()
+        assert "the user" not in str(caught.value)
+    assert not ensure_self_signed(tmp_path / "made", ()).made

@@ -13,12 +13,15 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
+from tests.host.packages import speaker_source
 from tests.waiting import wait_until
 
 from plughost._cli.options import console, format_duration, plugins_table
 from plughost._commands import COMMANDS
 from plughost._runtime.control import send_command
+from plughost._tls.certificates import ensure_self_signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +37,37 @@ def register_routes(context):
     assert context.data_dir.is_dir()
     return []
 """
+EXHAUSTED = """
+import resource, sys, threading
+from plughost import Operation, Route, RouteGroup, hookimpl
+
+
+class Exhausted:
+    looks = 0
+
+    def on_get(self, req, resp):
+        looked = threading.Event()
+
+        def look(event, arguments):
+            if event in ("open", "os.scandir") and threading.current_thread().name == "watcher":
+                self.looks += 1
+                if self.looks > 2:
+                    looked.set()
+
+        if self.looks:
+            return
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+        sys.addaudithook(look)
+        looked.wait(20)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@hookimpl
+def register_routes(context):
+    return [RouteGroup(prefix="/hello", routes=(Route("", Exhausted(), {"GET": Operation(summary="Say")}),))]
+"""
+"""A plugin that at first leaves its host no descriptor, until the watcher has looked several times."""
 
 
 def test_the_help_begins_with_the_most_used_command(line: Line) -> None:
@@ -228,6 +262,18 @@ def test_a_failing_save_is_reported_once(line: Line, serving: Callable[..., Serv
     assert "[error] reload" not in errors
 
 
+def test_saves_are_noticed_after_a_lack_of_descriptors(line: Line, serving: Callable[..., Serving]) -> None:
+    """While the process can open no file, nothing can be read; afterwards a save is served as before."""
+    line.configure('plugins_dir = "single"')
+    file = line.folder / "single" / "hello.py"
+    file.parent.mkdir()
+    file.write_text(EXHAUSTED)
+    host = serving("--reload")
+    assert httpx.get(f"{host.url()}/hello", trust_env=False, timeout=60).status_code == 200
+    file.write_text(speaker_source("'saved'", "/hello"))
+    wait_until(lambda: b"saved" in httpx.get(f"{host.url()}/hello", trust_env=False).content)
+
+
 @pytest.mark.parametrize("strict", [(), ("--strict",)])
 def test_a_refused_reload_names_each_failure_once(
     line: Line, serving: Callable[..., Serving], strict: tuple[str, ...]
@@ -270,3 +316,20 @@ def test_a_command_that_only_looks_makes_no_data_folder(line: Line, command: str
     line.install("demo", USES_ITS_FOLDER)
     line.run(command)
     assert not (line.folder / "plughost-data").exists()
+
+
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_a_refused_certificate_of_a_client_is_in_the_log_for_debugging(
+    line: Line, serving: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """At this level alone: strangers could fill the log otherwise."""
+    authority = ensure_self_signed(line.folder / "authority", ()).certificate
+    monkeypatch.setenv("PLUGHOST_SITES__MAIN__CLIENT_CA", str(authority))
+    monkeypatch.setenv("PLUGHOST_LOG__LEVEL", level)
+    line.install("good")
+    host = serving()
+    (url,) = re.findall(r"https://\S+", host.output)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(url, trust_env=False, verify=False, timeout=60)
+    _, errors = host.end(signal.SIGTERM)
+    assert ("NoCertificatesPresented" in errors) == (level == "debug")

@@ -15,6 +15,7 @@ import h2.exceptions
 import httpx
 import pytest
 from tests.lanes import LANES, Lane
+from tests.limits import no_descriptors
 
 from plughost._servers import connections
 from plughost._servers.granian import GranianEngine
@@ -155,6 +156,17 @@ def test_unaccepted_connections_do_not_hold_the_drain(serve: Serve, http1_lane: 
     with contextlib.ExitStack() as stack:
         for _ in range(30):
             stack.enter_context(socket.create_connection(("127.0.0.1", served.engine.port), timeout=20))
+        draining = Draining(served, grace=300)
+        draining.join(20)
+        assert draining.answered is True
+
+
+def test_connections_without_a_descriptor_do_not_hold_the_drain(serve: Serve, lane: Lane, gate: Gate) -> None:
+    """While the process can open no file, nobody can accept what is in the backlog."""
+    served = serve(gate, lane)
+    with socket.socket() as waiting, no_descriptors():
+        waiting.settimeout(20)
+        waiting.connect(("127.0.0.1", served.engine.port))
         draining = Draining(served, grace=300)
         draining.join(20)
         assert draining.answered is True

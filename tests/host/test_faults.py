@@ -6,15 +6,18 @@ import gc
 import io
 import threading
 import weakref
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.host.plugins import TIME_LIMIT, Plugin, Speaker, Watcher, group_of, reason
+from tests.limits import no_descriptors
 from tests.waiting import wait_until
 
 from plughost import Job, Observer, Store
 from plughost._api.bounded import Interrupted
 from plughost._logging import make_logger
+from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
 from plughost._runtime.lifecycle import Phase
 from plughost._runtime.view import status_of
@@ -114,6 +117,39 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         refused_threads.clear()
         assert host.host.reload().swapped
         assert client.get("/say").content == b""
+
+
+def refuse_all(thread: threading.Thread) -> None:
+    """Start no thread, as a system that allows no further one."""
+    raise RuntimeError("can't start new thread")
+
+
+def test_a_start_without_threads_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The reason says what to raise, and blames no plugin."""
+    file = tmp_path / "plughost.toml"
+    file.touch()
+    installed = [plugin_distribution("a", Speaker("hello"))]
+    host = Host(read_settings(file, environment={}), distributions=lambda: installed)
+    monkeypatch.setattr(threading.Thread, "start", refuse_all)
+    with pytest.raises(GenerationRefused, match="TasksMax"):
+        host.start()
+
+
+@pytest.mark.parametrize("lacking", ["threads", "descriptors"])
+def test_a_reload_is_refused_while_the_system_gives_too_little(monkeypatch: pytest.MonkeyPatch, lacking: str) -> None:
+    """It says what to raise, once, blames no plugin, and the running generation serves on."""
+    installed = [plugin_distribution("a", Speaker("old"), version="1"), plugin_distribution("b", Speaker("b", "/b"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        installed[0] = plugin_distribution("a", Speaker("new"), version="2")
+        with monkeypatch.context() as patch, no_descriptors() if lacking == "descriptors" else nullcontext():
+            if lacking == "threads":
+                patch.setattr(threading.Thread, "start", refuse_all)
+            report = host.host.reload()
+        (problem,) = report.problems
+        assert ("TasksMax" if lacking == "threads" else "LimitNOFILE") in problem
+        assert (report.swapped, report.failed, host.host.generation.number) == (False, (), 1)
+        assert client.get("/say").json()["word"] == "old"
+        assert host.host.reload().changed == ("a",)
 
 
 def test_a_reload_that_fails_is_an_error_in_the_log() -> None:

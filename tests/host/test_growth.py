@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+from falcon.routing.compiled import CompiledRouterNode
 from tests.host.test_jobs import with_jobs
 from tests.waiting import wait_until
 
@@ -42,6 +44,22 @@ def lookups(routes: int) -> int:
 def test_a_clash_among_many_routes_is_found_in_time() -> None:
     """A refused route is tried beside each earlier one, not each route beside each other."""
     assert lookups(40) < 3 * lookups(20)
+
+
+@pytest.mark.parametrize("fields", ["", "/{id}"])
+def test_routes_beside_each_other_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch, fields: str) -> None:
+    """Thousands of them would take longer than `hook_timeout`; only those with a field at the same place can clash."""
+    compare, compared = CompiledRouterNode.conflicts_with, []
+
+    def count(node: CompiledRouterNode, segment: str) -> bool:
+        compared.append(segment)
+        return compare(node, segment)
+
+    monkeypatch.setattr(CompiledRouterNode, "conflicts_with", count)
+    operations = {"GET": Operation(summary="Get it")}
+    routes = tuple(Route(f"/{number}{fields}", Looked(), operations) for number in range(100))
+    assert routing_problem([RouteGroup(prefix="/p", routes=routes)]) is None
+    assert len(compared) <= len(routes)
 
 
 class Name(str):

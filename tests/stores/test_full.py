@@ -17,6 +17,7 @@ from tests.stores.test_rows import add, skus
 
 from plughost.stores import Session, Unavailable
 from plughost.stores._config import StoresConfig
+from plughost.stores._errors import http_error
 from plughost.stores._manager import Stores, check
 
 if TYPE_CHECKING:
@@ -85,8 +86,9 @@ def test_a_full_disk_is_reported_once_and_not_ready_until_there_is_room(
             assert said() == ["the store can't be written", "the store is well again"]
             assert log_lines[-1]["seconds"] <= time.monotonic() - begun + 0.1, "it is rounded"
             log_lines.clear()
-        with full(disk), pytest.raises(Unavailable):
+        with full(disk), pytest.raises(Unavailable) as caught:
             store.run(fill)
+        assert "no room" in (http_error(caught.value).description or "")
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda number: store.single(add, f"after {number}"), range(16)))
         assert said() == ["the store can't be written", "the store is well again"]

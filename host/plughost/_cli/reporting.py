@@ -34,10 +34,13 @@ class Reporter:
     def __init__(self, logger: structlog.stdlib.BoundLogger, settings: LogSettings) -> None:
         self._logger = logger
         self._is_text = is_text(settings, sys.stderr)
+        self._is_debug = settings.level == "debug"
 
     def catch_all(self) -> None:
         """Log the records of libraries and uncaught errors, which Python would write to standard error."""
         logging.basicConfig(handlers=[Bridge(self._logger)], level=logging.WARNING, force=True)
+        if self._is_debug:
+            logging.getLogger("_granian").setLevel(logging.DEBUG)  # it alone can tell why a TLS handshake failed
         logging.captureWarnings(True)
         sys.excepthook = lambda kind, error, trace: self._log_uncaught("an error ended the host", error)
         threading.excepthook = lambda args: self._log_uncaught("an error ended a thread", args.exc_value)

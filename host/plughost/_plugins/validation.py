@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import reprlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import fields
@@ -165,14 +166,24 @@ def routing_problem(groups: Iterable[RouteGroup]) -> str | None:
 
 
 def _refused(templates: Iterable[tuple[str, Route]]) -> tuple[int, str] | None:
-    """Return the number of the first route that Falcon's router refuses, and its message, or None."""
-    router = CompiledRouter()
+    """Return the number of the first route that Falcon's router refuses, and its message, or None.
+
+    Only routes with the same path up to their first field can clash. Each such path has a router of its own, since
+    Falcon compares a route with all that are beside it.
+    """
+    routers: defaultdict[str, CompiledRouter] = defaultdict(CompiledRouter)
     for number, (template, route) in enumerate(templates):
         try:
-            router.add_route(template, route.resource, suffix=route.suffix)
+            routers[_before_fields(template)].add_route(template, route.resource, suffix=route.suffix)
         except (ValueError, TypeError) as error:
             return number, f"route {template}: {' '.join(str(error).split())}"
     return None
+
+
+def _before_fields(template: str) -> str:
+    """Return the segments of a template before the first one with a field."""
+    before, field, _ = template.partition("{")
+    return before.rpartition("/")[0] if field else template
 
 
 def _check_format(group: RouteGroup, where: str) -> None:

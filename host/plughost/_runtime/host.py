@@ -29,6 +29,7 @@ from plughost._runtime.lifecycle import Phase
 from plughost._runtime.state import HostState
 from plughost._runtime.trusted import TrustedControl
 from plughost._runtime.view import LiveView
+from plughost._servers import shortage_for_load
 from plughost._servers.threads import set_stack_size
 from plughost._settings.errors import SettingsError
 
@@ -83,12 +84,14 @@ class Host(HostState):
         """Build a generation, open the listeners of its sites, and serve in other threads.
 
         Raises:
-            GenerationRefused: A required plugin does not serve.
+            GenerationRefused: A required plugin does not serve, or the system allows too few threads or files.
             CertificateError: An HTTPS listener has no usable certificate.
             ListenError: A listener can't be opened. Those already open are closed again.
             Interrupted: It was asked to stop meanwhile.
         """
         set_stack_size()
+        if shortage := shortage_for_load():
+            raise GenerationRefused(shortage, Registry(()))
         with self._change_lock:
             environment = self.environment()
             registry = self._registry(environment, self.settings)
@@ -164,8 +167,10 @@ class Host(HostState):
 
     def _reload(self, accept: Collection[str]) -> ReloadReport:
         running = self.generation
-        if not self.lifecycle.is_serving:
-            return report_unchanged(running, [f"the host is {self.lifecycle.phase}, not serving"])
+        is_serving = self.lifecycle.is_serving
+        obstacle = shortage_for_load() if is_serving else f"the host is {self.lifecycle.phase}, not serving"
+        if obstacle is not None:
+            return report_unchanged(running, [obstacle])
         try:
             settings, needs_restart = running.settings.reread()
         except SettingsError as error:

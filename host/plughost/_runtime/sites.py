@@ -15,7 +15,12 @@ from plughost._api.host import Listener
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.connections import connections_per_listener, raise_file_limit
+from plughost._servers.connections import (
+    MORE_FILES,
+    OUT_OF_FILES,
+    connections_per_listener,
+    raise_file_limit,
+)
 from plughost._servers.dispatcher import Dispatcher
 from plughost.http._request import is_loopback
 
@@ -267,9 +272,12 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
         read_chain(path)
         return content
     except OSError as error:
-        needed = "it must have PEM certificates, on lines of their own and without a byte order mark"
-        reason = needed if isinstance(error, ssl.SSLError) else error.strerror
-        raise CertificateError(f"{path}: cannot be used ({reason}); correct sites.{listener.site}.client_ca") from error
+        reason, advice = error.strerror, f"correct sites.{listener.site}.client_ca"
+        if isinstance(error, ssl.SSLError):  # its number is not the system's
+            reason = "it must have PEM certificates, on lines of their own and without a byte order mark"
+        elif error.errno in OUT_OF_FILES:
+            advice = MORE_FILES
+        raise CertificateError(f"{path}: cannot be used ({reason}); {advice}") from error
 
 
 def has_https(sites: Iterable[str], settings: Settings) -> bool:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import site
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from plughost._logging import suppress_events
 from plughost._plugins.distributions import file_states
+from plughost._servers.connections import require_descriptors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _INTERVAL: Final = 0.25
 """Seconds between two scans."""
+_DESCRIPTORS: Final = 2
+"""File descriptors that a scan needs: without one, some folders would seem to be empty."""
 
 
 class SourceWatcher:
@@ -51,21 +55,28 @@ class SourceWatcher:
         self._stopped.set()
 
     def _watch(self) -> None:
-        self._set_baseline(self._baseline)
+        with suppress(OSError):
+            self._set_baseline(self._baseline)
         while not self._stopped.wait(_INTERVAL):
-            states = self._scan()
-            if states == self._baseline:
-                continue
-            while not self._stopped.wait(_INTERVAL / 2) and (current := self._scan()) != states:
-                states = current  # an installer or an editor is still writing
-            known_warnings = self._host.view.warnings
-            with suppress_events("reload", "plugin does not serve", "hook failed"):
-                report = self._host.reload(origin={"where": "watcher"})
-            for warning in self._host.view.warnings:
-                if warning not in known_warnings:
-                    self._host.logger.warning("announcement", text=f"Warning: {warning}")
-            self._report(report)
-            self._set_baseline(states)
+            with suppress(OSError):  # without a descriptor nothing can be read: the next scan may get one
+                require_descriptors(_DESCRIPTORS)
+                self._reload_changed()
+
+    def _reload_changed(self) -> None:
+        """Reload the host if anything changed since the last load."""
+        states = self._scan()
+        if states == self._baseline:
+            return
+        while not self._stopped.wait(_INTERVAL / 2) and (current := self._scan()) != states:
+            states = current  # an installer or an editor is still writing
+        known_warnings = self._host.view.warnings
+        with suppress_events("reload", "plugin does not serve", "hook failed"):
+            report = self._host.reload(origin={"where": "watcher"})
+        for warning in self._host.view.warnings:
+            if warning not in known_warnings:
+                self._host.logger.warning("announcement", text=f"Warning: {warning}")
+        self._report(report)
+        self._set_baseline(states)
 
     def _set_baseline(self, scanned: Mapping[Path, _States]) -> None:
         """Set the baseline of the last load: what was scanned before it, and the projects that only the load found."""

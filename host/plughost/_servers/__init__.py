@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from plughost._servers.base import Engine, EngineOptions, ListenError, TLSFiles
-from plughost._servers.threads import require_threads
+from plughost._servers.connections import MORE_FILES, require_descriptors
+from plughost._servers.threads import MORE_THREADS, require_threads
 
 if TYPE_CHECKING:
     import socket
@@ -14,10 +15,12 @@ if TYPE_CHECKING:
     from plughost._servers.base import Application
     from plughost._servers.dispatcher import Dispatcher
 
-__all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine"]
+__all__ = ["Engine", "EngineOptions", "ListenError", "TLSFiles", "open_engine", "shortage_for_load"]
 
 _START_THREADS: Final = 16
 """More than an engine starts. Without one of them, granian ends the process, or never returns and holds the GIL."""
+_LOAD_THREADS: Final = 4  # hooks run in one each, and some of a plugin's work in others
+_LOAD_DESCRIPTORS: Final = 8
 
 
 def open_engine(
@@ -37,8 +40,7 @@ def open_engine(
     except RuntimeError as error:
         listening.close()
         raise ListenError(
-            f"Cannot serve {listener}: the system does not allow {_START_THREADS} further threads; raise TasksMax of "
-            "the unit, `ulimit -u`, or the container's limit of processes."
+            f"Cannot serve {listener}: the system does not allow {_START_THREADS} further threads; {MORE_THREADS}."
         ) from error
     if listener.engine == "waitress":
         from plughost._servers.waitress import WaitressEngine  # noqa: PLC0415 - only the engine in use is loaded
@@ -47,3 +49,18 @@ def open_engine(
     from plughost._servers.granian import GranianEngine  # noqa: PLC0415 - only the engine in use is loaded
 
     return GranianEngine(application, listener, listening, options, dispatcher)
+
+
+def shortage_for_load() -> str | None:
+    """Return of what the system has too little for a start or a reload, and what to do; None if it has enough.
+
+    Without it, each plugin would seem to have failed, or to be gone: nothing installed can be read.
+    """
+    try:
+        require_descriptors(_LOAD_DESCRIPTORS)
+        require_threads(_LOAD_THREADS)
+    except OSError as error:
+        return f"this process can't open {_LOAD_DESCRIPTORS} further files ({error.strerror}); {MORE_FILES}"
+    except RuntimeError:
+        return f"the system does not allow this process {_LOAD_THREADS} further threads; {MORE_THREADS}"
+    return None

@@ -239,8 +239,9 @@ class GranianEngine:
         self._maintenance.join()
         limit = requests.options.connection_limit
         while connections.backlog_size(self._listening) and not worker.is_paused and time.monotonic() < deadline:
-            if len(connections.clients(self.port)) >= limit:
-                break
+            is_out_of_files = connections.count_descriptors() == sys.maxsize
+            if is_out_of_files or len(connections.clients(self.port)) >= limit:
+                break  # nobody accepts these
             time.sleep(0.001)
         worker.close_port()
         # Nobody waits for an engine that was replaced, so its clients get more time to send the requests on their way.

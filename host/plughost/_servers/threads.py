@@ -25,6 +25,7 @@ Work = Callable[["ThreadGroup"], None]
 
 STACK_BYTES: Final = 8 * 1024 * 1024
 """The stack of a thread: from Python 3.13 on, recursive C code relies on this size."""
+MORE_THREADS: Final = "raise TasksMax of the unit, `ulimit -u`, or the container's limit of processes (pids.max)"
 
 
 def set_stack_size() -> None:

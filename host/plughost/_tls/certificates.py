@@ -25,6 +25,7 @@ from plughost._api.errors import CertificateError
 from plughost._api.host import CertificateInfo
 from plughost._files import tighten, write_private
 from plughost._servers import ListenError
+from plughost._servers.connections import require_descriptors
 from plughost._tls.keypairs import (
     RENEW_BEFORE,
     KeyPair,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 DEFAULT_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 _CERTIFICATE_FILE: Final = "certificate.pem"
+_DESCRIPTORS: Final = 4  # without one, a good key store can't be read, and would be replaced
 
 # Clients accept 398 days at most, the limit of public authorities.
 _VALIDITY: Final = timedelta(days=397)
@@ -220,6 +222,7 @@ def ensure_self_signed(
 
 def _ensure_locked(folder: Path, names: list[x509.GeneralName], *, force: bool, now: datetime) -> PreparedTLS:
     warnings = []
+    require_descriptors(_DESCRIPTORS)
     tighten(folder, 0o700)
     pair = None
     exposed = [name for name in (_KEY_FILE, _KEY_STORE_FILE, _PASSWORD_FILE) if tighten(folder / name, 0o600)]

@@ -29,6 +29,7 @@ from cryptography.x509.oid import ExtensionOID, PublicKeyAlgorithmOID
 from plughost._api.errors import CertificateError
 from plughost._files import locked_folder
 from plughost._servers.base import TLSFiles
+from plughost._servers.connections import MORE_FILES, OUT_OF_FILES
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
@@ -150,8 +151,7 @@ def locked_tls_folder(folder: Path) -> Iterator[None]:
         with locked_folder(folder):
             yield
     except OSError as error:
-        is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}
-        advice = "free some space" if is_full else "the user that runs plughost needs the folder to itself"
+        advice = _advice(error, "the user that runs plughost needs the folder to itself")
         raise CertificateError(
             f"{error.filename or folder}: cannot be read or written ({error.strerror}); {advice}"
         ) from error
@@ -196,9 +196,15 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise CertificateError(f"{path}: there is no such file; check the paths under [tls]") from error
     except OSError as error:
-        raise CertificateError(
-            f"{path}: cannot be read ({error.strerror}); the user that runs plughost must be allowed to"
-        ) from error
+        advice = _advice(error, "the user that runs plughost must be allowed to")
+        raise CertificateError(f"{path}: cannot be read ({error.strerror}); {advice}") from error
+
+
+def _advice(error: OSError, otherwise: str) -> str:
+    """Return what to do about an error of the system: by its number if that tells, else `otherwise`."""
+    if error.errno in OUT_OF_FILES:
+        return MORE_FILES
+    return "free some space" if error.errno in {errno.ENOSPC, errno.EDQUOT} else otherwise
 
 
 def _pem_chain(path: Path, content: bytes) -> tuple[x509.Certificate, ...]:

@@ -14,6 +14,7 @@ from plughost.stores._errors import (
     Damaged,
     Exhausted,
     Forbidden,
+    Full,
     OutcomeUnknown,
     Refused,
     SetupError,
@@ -148,7 +149,7 @@ class Availability:
         if type(found) in {StoreError, Forbidden}:
             # A closed store was replaced by one of newer code, which may have migrated it.
             found = Unavailable(str(found)) if self._gate.is_closed else self._explain(found, used)
-        elif type(found) is Unavailable and self.loss is None and not self._gate.is_closed:
+        elif type(found) in {Unavailable, Full} and self.loss is None and not self._gate.is_closed:
             found = self._record_failure(found, mode)
         if isinstance(found, (ConnectionLost, Damaged, OutcomeUnknown)):
             self.record_loss(found)

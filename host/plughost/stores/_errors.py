@@ -12,6 +12,8 @@ import falcon
 
 RETRY_AFTER: Final = 2
 """Seconds after which a client may try again: about as long as it takes to notice that a store is back."""
+RETRY_AFTER_FULL: Final = 60
+"""The same while a disk is full, which somebody has to mend."""
 CUT_OFF: Final = "it took too long, so the host cut the connection off"
 
 
@@ -66,6 +68,10 @@ class Exhausted(Unavailable):
     """A table has no id left for a new row."""
 
 
+class Full(Unavailable):
+    """The store's disk is full, so it is only read until somebody makes room."""
+
+
 class Damaged(Unavailable):
     """A store's file or table was removed or replaced, or its content can't be read."""
 
@@ -108,10 +114,13 @@ def http_error(error: StoreError) -> falcon.HTTPError:
     if isinstance(error, Exhausted):
         return falcon.HTTPServiceUnavailable(title="No Ids Left", description="No further record can be made here.")
     if isinstance(error, (Busy, Unavailable, SetupError)):
+        description = "The data store does not answer at the moment. Try again in a few seconds."
+        if is_full := isinstance(error, Full):
+            description = "The data store has no room for changes at the moment. Try again in a few minutes."
         return falcon.HTTPServiceUnavailable(
             title="Service Unavailable",
-            description="The data store does not answer at the moment. Try again in a few seconds.",
-            retry_after=RETRY_AFTER,
+            description=description,
+            retry_after=RETRY_AFTER_FULL if is_full else RETRY_AFTER,
         )
     if isinstance(error, Duplicate):
         return falcon.HTTPConflict(title="Conflict", description="A record with the same unique value exists already.")
@@ -132,12 +141,13 @@ _ADVICE: Final = {
     "3F000": "create the schema of its search_path, or let its owner grant the user of the URL USAGE on it",
 }
 _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"
-_SYSTEM: Final = ("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
+_SYSTEM: Final = ("SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_PERM", "53", "57", "58", "XX")
 _KINDS: Final = (
     (("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL", "40001", *LOCKED), Busy),
     (("57014", "25P03", "25P04"), Overran),  # a time limit: of statements, of idling in a transaction, of transactions
     (("08", "57P"), ConnectionLost),
     (("2200H",), Exhausted),
+    (("SQLITE_FULL", "53100"), Full),
     ((_LACKS_PRIVILEGE,), Forbidden),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),

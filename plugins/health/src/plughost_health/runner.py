@@ -36,13 +36,20 @@ class CachedCheck:
         self._until = self._late_at = 0.0
 
     def begin(self) -> None:
-        """Start the check, unless it is running or its result is still cached."""
+        """Start the check, unless it is running or its result is still cached.
+
+        If the system allows no further thread, the caller's runs it.
+        """
         with self._changed:
             if monotonic() < self._until or self._running:
                 return
-            threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
             self._late_at = monotonic() + self._timeout
-            self._running = True  # only now: a system without a free thread has one again later
+            self._running = True
+        try:
+            threading.Thread(target=self._run, name=f"health:{self.check.name}", daemon=True).start()
+        except RuntimeError:
+            about_to_wait(long=True)
+            self._run()
 
     def result(self, deadline: float) -> Health:
         """Return the check's result; its last one if it still runs at the deadline, by the monotonic clock.
