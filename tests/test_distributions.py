@@ -112,9 +112,10 @@ def test_tox_environments_have_a_default_path() -> None:
         assert all(word.startswith("--ignore") for word in words[2:]), words
 
 
-def test_dev_reinstalls_after_a_change_of_any_distribution() -> None:
-    """Its fingerprint includes the `setup.cfg` of the host, of every plugin and of every example."""
-    function = (ROOT / "dev").read_text(encoding="utf-8").partition("\nfingerprint() {\n")[2].partition("\n}\n")[0]
-    seen = {file for pattern in re.findall(r'"\$root"/([^\s"]+)', function) for file in ROOT.glob(pattern)}
+def test_dev_reinstalls_after_a_change_of_any_requirement() -> None:
+    """Its fingerprint has the constraints, and the `setup.cfg` of the host, of every plugin and of every example."""
+    function = (ROOT / "dev").read_text(encoding="utf-8").partition("\nfingerprint() (\n")[2].partition("\n)\n")[0]
+    patterns = re.findall(r"\$\(cat (.*) \| cksum\)", function)[0].split()
+    seen = {file for pattern in patterns for file in ROOT.glob(pattern)}
     assert EXAMPLES
-    assert {folder / "setup.cfg" for folder in (*FOLDERS, *EXAMPLES)} <= seen
+    assert {ROOT / "tests" / "constraints.txt", *(folder / "setup.cfg" for folder in (*FOLDERS, *EXAMPLES))} <= seen
