@@ -136,6 +136,20 @@ def test_no_reload_does_not_claim_that_no_host_runs(sandbox: Sandbox) -> None:
             assert "at the next reload or start" in output
 
 
+def test_a_change_that_no_host_took_up_is_taken_up_by_repeating_the_command(sandbox: Sandbox) -> None:
+    """A command that was killed before the reload, or had --no-reload, left the plugin served, or not served."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "base", "1.0", "base"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
+    with sandbox.serving() as host:
+        for command, base, top in (("disable", "disabled", "blocked"), ("enable", "active", "active")):
+            sandbox.run(command, "base", "--no-reload")
+            outcome = sandbox.json(command, "base")
+            assert outcome["ok"]
+            states = {each["name"]: each["state"] for each in host.status()["plugins"]}
+            assert (states["base"], states["top"]) == (base, top)
+    assert "Nothing to change" in sandbox.run("enable", "base")
+
+
 @pytest.mark.thorough
 def test_a_change_that_the_host_refuses_is_reversed(sandbox: Sandbox) -> None:
     """If the running host can't serve with it, the settings file is restored byte for byte."""
