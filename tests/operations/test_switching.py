@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -110,6 +112,19 @@ def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:
         list(pool.map(lambda name: sandbox.run("disable", name), names))
     states = {each["name"]: each["state"] for each in sandbox.json("plugins")}
     assert states.items() >= dict.fromkeys(names, "disabled").items()
+
+
+def test_a_command_that_waits_for_another_says_so(sandbox: Sandbox) -> None:
+    """The other one may be suspended, and would then be waited for without end."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    descriptor = os.open(sandbox.folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with sandbox.running("disable", "greeter") as command:
+        assert command.stdout is not None
+        assert "Waiting for another command" in command.stdout.readline()
+        os.close(descriptor)
+        assert command.wait(60) == 0
+    assert {each["name"]: each["state"] for each in sandbox.json("plugins")}["greeter"] == "disabled"
 
 
 def test_dependents_of_a_disabled_plugin_are_blocked_and_named(sandbox: Sandbox) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +47,7 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
     The command adds the plugins to the list `disabled` in the settings file, and reloads the running host. Plugins that
     require a disabled one are blocked.
     """
-    with editing(settings) as now:
+    with editing(settings, partial(say, err=True)) as now:
         found, before = _installed(names), now.host.disabled
         required = sorted(set(names) & set(now.host.required))
         if required:
@@ -70,7 +71,7 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
 
     The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
-    with editing(settings) as now:
+    with editing(settings, partial(say, err=True)) as now:
         found, before = _installed(names, or_among=now.host.disabled), now.host.disabled
         disabled = [name for name in before if name not in names]
         lines = [f"{name} is not disabled." for name in names if name not in before]
