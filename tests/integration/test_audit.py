@@ -147,3 +147,18 @@ def test_actions_in_the_console_are_recorded(host: HostProcess) -> None:
         assert client.get(link).status_code == 403
         assert last(host, "console").items() >= {"action": "open", "outcome": "refused"}.items()
     assert not [event for event in events(host) if event["what"] == "refusal"]
+
+
+def test_a_login_succeeds_while_the_key_of_the_trail_cannot_be_kept(host: HostProcess) -> None:
+    """On a full or read-only disk, the trail has the login with the hash that the account has once the key is kept."""
+    lock = host.errors.parent / "data" / ".lock"
+    lock.mkdir()
+    with host.client(site="library") as library:
+        statuses = [library.get("/mylibrary/setup/login", auth=("user@example.org", "user")).status_code]
+        assert not (lock.parent / "audit-key").exists()
+        lock.rmdir()
+        statuses.append(library.get("/mylibrary/setup/login", auth=("user@example.org", "user")).status_code)
+    assert (lock.parent / "audit-key").exists()
+    assert statuses == [200, 200]
+    assert len({event["who"] for event in events(host) if event["what"] == "login"}) == 1
+    assert host.errors.read_text().count("the key of the audit trail can't be kept") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -112,6 +114,19 @@ def test_concurrent_commands_lose_no_change(sandbox: Sandbox) -> None:
     assert states.items() >= dict.fromkeys(names, "disabled").items()
 
 
+def test_a_command_that_waits_for_another_says_so(sandbox: Sandbox) -> None:
+    """The other one may be suspended, and would then be waited for without end."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello"))
+    descriptor = os.open(sandbox.folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with sandbox.running("disable", "greeter") as command:
+        assert command.stdout is not None
+        assert "Waiting for another command" in command.stdout.readline()
+        os.close(descriptor)
+        assert command.wait(60) == 0
+    assert {each["name"]: each["state"] for each in sandbox.json("plugins")}["greeter"] == "disabled"
+
+
 def test_dependents_of_a_disabled_plugin_are_blocked_and_named(sandbox: Sandbox) -> None:
     """The command names them, also in a dry run, and the running host blocks them."""
     sandbox.put(speaker_wheel(sandbox.wheels, "base", "1.0", "base"))
@@ -134,6 +149,20 @@ def test_no_reload_does_not_claim_that_no_host_runs(sandbox: Sandbox) -> None:
             output = sandbox.run(*change, "--no-reload")
             assert "No host runs" not in output
             assert "at the next reload or start" in output
+
+
+def test_a_change_that_no_host_took_up_is_taken_up_by_repeating_the_command(sandbox: Sandbox) -> None:
+    """A command that was killed before the reload, or had --no-reload, left the plugin served, or not served."""
+    sandbox.put(speaker_wheel(sandbox.wheels, "base", "1.0", "base"))
+    sandbox.put(speaker_wheel(sandbox.wheels, "top", "1.0", "top", requires=["plughost-base"]))
+    with sandbox.serving() as host:
+        for command, base, top in (("disable", "disabled", "blocked"), ("enable", "active", "active")):
+            sandbox.run(command, "base", "--no-reload")
+            outcome = sandbox.json(command, "base")
+            assert outcome["ok"]
+            states = {each["name"]: each["state"] for each in host.status()["plugins"]}
+            assert (states["base"], states["top"]) == (base, top)
+    assert "Nothing to change" in sandbox.run("enable", "base")
 
 
 @pytest.mark.thorough

@@ -118,3 +118,22 @@ def test_a_limit_of_file_size_is_reported_like_a_full_disk(
     store.single(add, "after")
     assert store.read(skus) == ["after", "before"]
     assert [line["event"] for line in log_lines[1:]] == ["the store can't be written", "the store is well again"]
+
+
+def test_a_full_disk_that_keeps_a_store_from_being_read_is_named(
+    sqlite_config: StoresConfig, opening: Callable[..., Stores], plain_products: Store, log_lines: list[dict[str, Any]]
+) -> None:
+    """A store that nobody has read since the start needs room for an index of 32 KiB, and the log says so once."""
+    store = opening(sqlite_config, plain_products)["catalog"]
+    log_lines.clear()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (32767, limits[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                store.read(skus)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert store.read(skus) == []
+    assert [line["event"] for line in log_lines] == ["the store can't be read", "the store is well again"]
+    assert "no room for the index of its log, -shm" in log_lines[0]["reason"]

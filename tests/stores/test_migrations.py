@@ -95,10 +95,11 @@ def test_a_newer_schema_is_refused_with_both_numbers(config: StoresConfig, decla
         (["0001_a.sql", "0003_c.sql"], "0003_c.sql where number 0002 is expected"),
         (["0001_a.sql", "0001_b.sql"], "0001_b.sql beside sqlite/0001_a.sql"),
         (["0002_b.sql"], "0002_b.sql where number 0001 is expected"),
-        (["first.sql"], "first.sql .* is not named like"),
+        (["first.sql"], "migration sqlite/first.sql that is not named like 0001_what.sql"),
+        (["../__init__.py"], "migration __init__.py that is not named like 0001_what.py"),
         ([], "no migrations for sqlite"),
     ],
-    ids=["gap", "twice", "no first", "odd name", "none"],
+    ids=["gap", "twice", "no first", "odd name", "package", "none"],
 )
 def test_gaps_and_duplicates_in_numbers_are_refused(declare: Declare, files: list[str], reason: str) -> None:
     """A step that would never run or whose position is unclear is found before any step runs."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -46,7 +47,7 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
     The command adds the plugins to the list `disabled` in the settings file, and reloads the running host. Plugins that
     require a disabled one are blocked.
     """
-    with editing(settings) as now:
+    with editing(settings, partial(say, err=True)) as now:
         found, before = _installed(names), now.host.disabled
         required = sorted(set(names) & set(now.host.required))
         if required:
@@ -57,7 +58,7 @@ def disable(settings: Settings, names: tuple[str, ...], **options: bool) -> None
         blocked = {
             each.name: [other for other in each.requires if other in disabled]
             for each in found
-            if each.name not in disabled and {*each.requires} & {*disabled} and not {*each.requires} & {*before}
+            if each.name not in disabled and {*each.requires} & {*names}
         }
         lines += [f"{name} requires {' and '.join(needed)}, and is blocked." for name, needed in blocked.items()]
         _switch(now, "disable", disabled, lines, blocked, **options)
@@ -70,7 +71,7 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
 
     The command removes the plugins from the list `disabled` in the settings file, and reloads the running host.
     """
-    with editing(settings) as now:
+    with editing(settings, partial(say, err=True)) as now:
         found, before = _installed(names, or_among=now.host.disabled), now.host.disabled
         disabled = [name for name in before if name not in names]
         lines = [f"{name} is not disabled." for name in names if name not in before]
@@ -84,14 +85,15 @@ def enable(settings: Settings, names: tuple[str, ...], **options: bool) -> None:
         _switch(now, "enable", disabled, lines, (), **options)
 
 
-def _reload(settings: Settings, edit: Edit, accept: Collection[str]) -> ReloadReport | None:
+def _reload(settings: Settings, edit: Edit | None, accept: Collection[str]) -> ReloadReport | None:
     """Reload the running host, if there is one. If it fails to answer, undo the edit."""
     try:
         return reload_running(settings.data_dir, accept)
     except NotRunning:
         return None
     except CommandError:
-        edit.undo()
+        if edit is not None:
+            edit.undo()
         raise
 
 
@@ -111,38 +113,43 @@ def _switch(
         for line in lines:
             say(line)
     summary = {"disabled": disabled, "blocked": sorted(accept), "dry_run": dry_run}
-    if dry_run or disabled == list(settings.host.disabled):
+    if dry_run:
         if as_json:
             print_json({"ok": True, **summary, "undone": False, "reload": None})
         else:
-            say("Nothing was changed (--dry-run)." if dry_run else "Nothing to change.")
+            say("Nothing was changed (--dry-run).")
         return
+    edit, report, undone = None, None, False
     target = sorted({*disabled} ^ {*settings.host.disabled})
-    with CommandAudit(settings).recording(verb, target=target) as event:
-        edit = edit_setting(settings, {}, "disabled", disabled)
-        edit.apply()
-        report = None if no_reload else _reload(settings, edit, accept)
-        undone = report is not None and bool(report.problems) and not keep
-        if undone:
-            edit.undo()
-            event["outcome"] = "undone"
+    if target:
+        with CommandAudit(settings).recording(verb, target=target) as event:
+            edit = edit_setting(settings, {}, "disabled", disabled)
+            edit.apply()
+            report = None if no_reload else _reload(settings, edit, accept)
+            undone = report is not None and bool(report.problems) and not keep
+            if undone:
+                edit.undo()
+                event["outcome"] = "undone"
+    elif not no_reload:  # a command that was killed, or did not reload, may have made the change
+        report = _reload(settings, None, accept)
     failures = [*report.failed, *report.blocked] if report is not None else []
     failed = [label for label, _ in failures if label.split(" ")[0] not in accept]
     ok = not undone and (report is None or (report.swapped and not failed and not report.restart_needed))
     if as_json:
-        plain = report and report.as_plain()
-        print_json({"ok": ok, **summary, "file": str(edit.file), "undone": undone, "reload": plain})
+        file = {"file": str(edit.file)} if edit is not None else {}
+        print_json({"ok": ok, **summary, **file, "undone": undone, "reload": report and report.as_plain()})
     else:
-        _print_report(report, edit.file, undone=undone)
+        _print_report(report, edit.file if edit is not None else None, undone=undone)
     if not ok:
         raise SystemExit(EXIT_PROBLEMS)
 
 
-def _print_report(report: ReloadReport | None, file: Path, *, undone: bool) -> None:
-    if not undone:
+def _print_report(report: ReloadReport | None, file: Path | None, *, undone: bool) -> None:
+    if file is not None and not undone:
         say(f"Wrote {file}.")
     if report is None:
-        say("No running host was reloaded. The change takes effect at the next reload or start.")
+        change = "No running host was reloaded. The change takes effect at the next reload or start."
+        say(change if file is not None else "Nothing to change.")
         return
     console().print(report)
     if report.restart_needed:

@@ -38,6 +38,8 @@ class Audit:
         self._logger = logger
         self._data_dir = data_dir
         self._file = file
+        self._new_key = secrets.token_bytes(32)  # unless the data folder has one
+        self._is_key_reported = False
 
     def record(self, what: str, outcome: str, **fields: Any) -> None:
         """Write an event, as `PluginContext.audit`. `who` is a pseudonym. Fields that are None are omitted."""
@@ -101,7 +103,14 @@ class Audit:
 
         A to Z count as a to z, as in the names of accounts.
         """
-        return hmac.new(self._key, account.encode("utf-8", "surrogatepass").lower(), hashlib.sha256).hexdigest()[:16]
+        try:
+            key = self._key
+        except OSError as error:  # the audited action goes on, as when its event can't be written
+            if not self._is_key_reported:
+                self._is_key_reported = True
+                self._logger.error("the key of the audit trail can't be kept", reason=str(error))
+            key = self._new_key
+        return hmac.new(key, account.encode("utf-8", "surrogatepass").lower(), hashlib.sha256).hexdigest()[:16]
 
     @cached_property
     def _key(self) -> bytes:
@@ -109,7 +118,7 @@ class Audit:
         if not path.exists():
             with locked_folder(self._data_dir):
                 if not path.exists():
-                    write_private(path, secrets.token_bytes(32))
+                    write_private(path, self._new_key)
         return path.read_bytes()
 
 

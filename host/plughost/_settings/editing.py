@@ -59,8 +59,12 @@ class Edit:
 
 
 @contextmanager
-def editing(settings: Settings) -> Iterator[Settings]:
+def editing(settings: Settings, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[Settings]:
     """Keep others from editing the settings file until the block ends, which has taken its edit up or undone it.
+
+    Args:
+        settings: They name the file.
+        on_wait: Called with what to say if others are editing it, before they are waited for.
 
     Yields:
         The settings as the file has them now.
@@ -70,7 +74,11 @@ def editing(settings: Settings) -> Iterator[Settings]:
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with suppress(OSError):  # some network file systems lock no folder
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                on_wait(f"Waiting for another command that changes the settings in {folder}. Is it stopped by Ctrl+Z?")
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             now, _ = settings.reread()  # somebody may have edited the file since
         except SettingsError as error:

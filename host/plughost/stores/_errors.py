@@ -138,6 +138,7 @@ _READ_ONLY: Final = ("SQLITE_READONLY", "25006")  # the latter also on a standby
 _LACKS_PRIVILEGE: Final = "42501"
 _ADVICE: Final = {
     _LACKS_PRIVILEGE: "let its owner grant the user of the URL what it lacks",
+    "SQLITE_IOERR_SHMSIZE": "there is no room for the index of its log, -shm",
     "3F000": "create the schema of its search_path, or let its owner grant the user of the URL USAGE on it",
 }
 _SHORTENED: Final = "SQLITE_IOERR_SHORT_READ"

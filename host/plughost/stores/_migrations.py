@@ -75,11 +75,11 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
 
     migrations: list[Migration] = []
     for name, content in _read_files(store, dialect).items():
-        match = _FILE_NAME.fullmatch(name)
+        match, is_sql = _FILE_NAME.fullmatch(name), name.endswith(".sql")
+        path = f"{dialect}/{name}" if is_sql else name
         if match is None:
-            raise refuse(f"has a migration {dialect}/{name} that is not named like 0001_what.sql")
-        is_sql = name.endswith(".sql")
-        step = Migration(int(match["number"]), name, f"{dialect}/{name}" if is_sql else name, content)
+            raise refuse(f"has a migration {path} that is not named like 0001_what{'.sql' if is_sql else '.py'}")
+        step = Migration(int(match["number"]), name, path, content)
         migrations.append(step)
         if step.number != len(migrations):
             twin = next((each.file for each in migrations[:-1] if each.number == step.number), None)
