@@ -106,6 +106,17 @@ def test_matching_signatures_are_mounted(responder: Callable[..., object], param
     assert mounted(responder, "/{sku}", *parameters) == ""
 
 
+@pytest.mark.parametrize("path", ["/it's", "/{sku\n}", "/{sku:dt('%Y/%m')}", "/{sku:dt('%Y'}", "/o'/{sku}"])
+def test_a_path_that_is_no_code_for_falcons_router_is_refused(path: str) -> None:
+    """Falcon would write it into the code of the site's router, and no plugin would be served."""
+    assert "an apostrophe needs a field" in mounted(takes_all, path)
+
+
+def test_an_apostrophe_beside_a_field_is_mounted() -> None:
+    """Falcon matches such a segment by a pattern."""
+    assert mounted(on_get, "/by('{sku}')") == ""
+
+
 def test_annotations_may_have_names_for_type_checkers_only() -> None:
     """Python evaluates no annotation unless it is asked to: from 3.14 on without an import from `__future__`, too."""
     head = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"

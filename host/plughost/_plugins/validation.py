@@ -44,9 +44,11 @@ _CHECKED_ELSEWHERE: Final = dict.fromkeys(("ErrorFormat", "RequestKind", "Reques
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
 _MIN_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 100 * 365.25 * 86400
-_SEGMENT: Final = r"[A-Za-z0-9._~!$&'()*+,;=:@-]"
+_LITERAL: Final = "[A-Za-z0-9._~!$&()*+,;=:@-]"
+_FIELD: Final = r"\{[^{}:/\s]*(:[^{}(/]*(\([^{}/]*\))?)?\}"
 _prefix = re.compile(r"(/[A-Za-z0-9._~-]+)+").fullmatch
-_path = re.compile(rf"(/({_SEGMENT}|\{{[^{{}}]*\}})+)*").fullmatch
+# Falcon writes a segment without a field between apostrophes, into the code of its router.
+_path = re.compile(rf"(/({_LITERAL}+|(({_LITERAL}|')*{_FIELD})+({_LITERAL}|')*))*").fullmatch
 _word = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*").fullmatch
 
 
@@ -200,7 +202,8 @@ def _check_format(group: RouteGroup, where: str) -> None:
 def _check_route(route: Route, where: str) -> None:
     _require(
         _path(route.path),
-        f"{where}: a path is empty, or segments such as /{{sku}}, each after a slash and none at the end",
+        f"{where}: a path is empty, or segments such as /{{sku}}, each after a slash and none at the end; an "
+        "apostrophe needs a field in its segment, and a field has no slash",
     )
     _require(not inspect.isclass(route.resource), f"{where}: the resource is a class; give an instance")
     resource = type(route.resource).__name__
