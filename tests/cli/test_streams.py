@@ -63,11 +63,12 @@ def test_a_line_that_does_not_fit_spoils_no_other(line: Line, serving: Serve) ->
     assert [json.loads(each)["event"] for each in following] == ["stopping", "stopped"]
 
 
+@pytest.mark.parametrize("closing", ["sys.{}.close()", "io.TextIOWrapper(sys.{}.buffer)"], ids=["close", "wrap"])
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_plugin_that_closes_a_standard_stream_stops_nobody(line: Line, stream: str) -> None:
-    """The host still writes there, and names the plugin if it lacks something."""
+def test_a_plugin_that_closes_a_standard_stream_stops_nobody(line: Line, stream: str, closing: str) -> None:
+    """The host still writes there, and names the plugin if it lacks something. Wrappers close at their end."""
     line.install("good")
-    line.install("closing", f"import sys\n\nsys.{stream}.close()\n")
+    line.install("closing", f"import io, sys\n\n{closing.format(stream)}\n")
     process = line.start("plugins")
     output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (1, "")

@@ -39,7 +39,8 @@ class Commands(click.Group):
     def __call__(self, *args: Any, **extra: Any) -> Any:
         """Run a command as this process. What happens at its end, see `limit_exit`, is click's object."""
         for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.close = stream.flush  # a plugin may close it, and the host writes on
+            for layer in (stream, getattr(stream, "buffer", stream)):
+                layer.close = layer.flush  # a plugin, or its wrapper of the buffer, may close it; the host writes on
         with ExitStack() as at_exit:
             try:
                 return super().__call__(*args, obj=at_exit, **extra)
