@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 @contextmanager
-def no_descriptors() -> Iterator[None]:
-    """Let this process open no further file: it has as many as it may."""
+def no_descriptors(*, but: int = 0) -> Iterator[None]:
+    """Let this process open no further file, `but` a few: it has as many as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
@@ -20,4 +20,5 @@ def no_descriptors() -> Iterator[None]:
         with suppress(OSError):
             while True:
                 stack.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1 + but, hard))
         yield

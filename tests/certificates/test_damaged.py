@@ -6,6 +6,7 @@ import errno
 import ssl
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,19 +143,22 @@ def test_a_full_disk_is_no_matter_of_permissions(tmp_path: Path) -> None:
 
 
 def test_a_lack_of_descriptors_is_no_matter_of_permissions(tmp_path: Path, authority: Any) -> None:
-    """The advice is to allow more files, whatever can't be read for that; a good key store is not replaced."""
+    """The advice is to allow more files, beside what can't be read for that; a good key store is not replaced."""
     file = tmp_path / "clients.pem"
     file.write_bytes(authority.root.pem)
     settings = read_settings(environment={"PLUGHOST_SITES__MAIN__CLIENT_CA": str(file)})
     https = listeners_of("main", settings)[-1]
-    made = ensure_self_signed(tmp_path / "made", ())
+    make = partial(ensure_self_signed, tmp_path / "made", ())
     reads: tuple[Callable[[], object], ...] = (
-        lambda: read_chain(made.certificate),
-        lambda: client_authorities(https, settings),
-        lambda: ensure_self_signed(tmp_path / "made", ()),
+        partial(read_chain, make().certificate),
+        partial(client_authorities, https, settings),
+        make,
+        make,
     )
-    for read in reads:
-        with pytest.raises(CertificateError, match=r"Too many open files\); .*LimitNOFILE") as caught, no_descriptors():
+    message = r"Too many open files\); .*LimitNOFILE"
+    for read, but in zip(reads, (0, 0, 0, 2), strict=True):
+        with pytest.raises(CertificateError, match=message) as caught, no_descriptors(but=but):
             read()
+        assert str(tmp_path) in str(caught.value)
         assert "the user" not in str(caught.value)
-    assert not ensure_self_signed(tmp_path / "made", ()).made
+    assert not make().made

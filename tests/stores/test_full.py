@@ -130,10 +130,11 @@ def test_a_full_disk_that_keeps_a_store_from_being_read_is_named(
     resource.setrlimit(resource.RLIMIT_FSIZE, (32767, limits[1]))
     try:
         for _ in range(2):
-            with pytest.raises(Unavailable):
+            with pytest.raises(Unavailable) as caught:
                 store.read(skus)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert store.read(skus) == []
     assert [line["event"] for line in log_lines] == ["the store can't be read", "the store is well again"]
     assert "no room for the index of its log, -shm" in log_lines[0]["reason"]
+    assert "no room" in (http_error(caught.value).description or "")

@@ -153,8 +153,12 @@ def raise_file_limit() -> int:
 def require_descriptors(number: int) -> None:
     """Raise OSError unless so many further descriptors can be had now."""
     with contextlib.ExitStack() as stack:
-        for _ in range(number):
-            stack.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            for _ in range(number):
+                stack.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            error.filename = None  # messages name what couldn't be read instead
+            raise
 
 
 def connections_per_listener(wanted: int, listeners: int, file_limit: int, taken: int) -> int:

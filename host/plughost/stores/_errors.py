@@ -148,7 +148,7 @@ _KINDS: Final = (
     (("57014", "25P03", "25P04"), Overran),  # a time limit: of statements, of idling in a transaction, of transactions
     (("08", "57P"), ConnectionLost),
     (("2200H",), Exhausted),
-    (("SQLITE_FULL", "53100"), Full),
+    (("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE", "53100"), Full),
     ((_LACKS_PRIVILEGE,), Forbidden),
     (("SQLITE_CORRUPT", "SQLITE_NOTADB", _SHORTENED, "XX001", "XX002"), Damaged),
     (_READ_ONLY + _SYSTEM, Unavailable),
