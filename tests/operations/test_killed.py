@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stores.disks import small_disk
 from tests.waiting import wait_until
 
 from plughost_packages.keeping import _list_files, _put_back
@@ -63,3 +64,14 @@ def test_a_restoration_writes_last_what_makes_a_distribution_whole(tmp_path: Pat
     with pytest.raises(FileNotFoundError):
         _put_back(set(), _list_files(), copies)
     assert {path.name for path in info.iterdir()} == {"METADATA"}
+
+
+def test_a_full_disk_for_temporary_files_is_named(sandbox: Sandbox, tmp_path: Path) -> None:
+    """The error names the file that couldn't be written, and not the one that was copied from another disk."""
+    files = {"speaking_greeter/data": "too large" * 1_000_000}
+    sandbox.put(speaker_wheel(sandbox.wheels, "greeter", "1.0", "hello", files=files))
+    (temporary := tmp_path / "temporary").mkdir()
+    with small_disk(temporary):
+        output = sandbox.run("uninstall", "greeter", "--yes", code=1, TMPDIR=str(temporary))
+    assert f"can't write {temporary}/" in output
+    assert sandbox.versions()["plughost_greeter"] == "1.0"

@@ -17,8 +17,10 @@ def small_disk(folder: Path) -> Iterator[Path]:
     done = subprocess.run(mount, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"a disk that is full is not tested: only root can mount one ({done.stderr.strip()})")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager

@@ -63,7 +63,7 @@ def fail_without_room(error: OSError) -> None:
     """End a command whose output, or a file that it writes, finds no room; return if the error has another cause."""
     if error.errno in _NO_ROOM:
         _flush_or_silence(sys.stdout)
-        place = error.filename or "its output, or a file"
+        place = error.filename2 or error.filename or "its output, or a file"  # the second is where a copy goes
         click.echo(f"Error: The command can't write {place}: {error.strerror}.", err=True)
         raise SystemExit(_EXIT_CODE) from error
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +53,23 @@ def test_a_fault_in_pip_is_named() -> None:
     """Its traceback tells the reason, which pip's error line does not."""
     with pytest.raises(pip.PipError, match="IsADirectoryError"):
         pip.run(["freeze", "--requirement", "/"], lambda _: None)
+
+
+def test_a_pip_that_was_killed_is_no_failure_of_its_own(tmp_path: Path) -> None:
+    """The error names the signal: the lines before it, such as "Successfully installed", tell no reason."""
+    before, fifo = _children(), tmp_path / "requirements"
+    os.mkfifo(fifo)
+
+    def kill() -> None:
+        with fifo.open("w"):  # pip reads it
+            for pid in _children() - before:
+                os.kill(int(pid), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    with pytest.raises(pip.PipError, match=r"^pip freeze was ended by the signal 9 \(Killed\)"):
+        pip.run(["freeze", "--requirement", str(fifo)], lambda _: None)
+    killer.join()
 
 
 def test_a_quiet_pip_has_an_index(monkeypatch: pytest.MonkeyPatch) -> None:

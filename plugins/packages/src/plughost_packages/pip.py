@@ -129,6 +129,9 @@ def _run(arguments: Sequence[str], tell: Tell, places: Collection[str] | None) -
 
 
 def _error(command: str, lines: Sequence[str], code: int, refusals: Collection[str]) -> CommandError:
+    if code < 0:  # as when memory runs out
+        number, name = -code, signal.strsignal(-code)
+        return PipError(f"pip {command} was ended by the signal {number} ({name}). The system's log may say why.")
     errors = [line for line in lines if line.startswith("ERROR: ") and line != "ERROR: Exception:"]
     foreign_url = next((line for line in errors if careful_pip.TOLD in line), None)
     if foreign_url is not None:
