@@ -247,7 +247,11 @@ class HostView(Protocol):
 
     @property
     def lines(self) -> Events:
-        """The lines of its log as they are written: events `line`, whose fields are those of the log line."""
+        """The lines of its log as they are written: events `line`, whose fields are those of the log line.
+
+        Each subscriber is called in a thread of its own. It gets no line that it logs itself, and none while it is
+        10,000 lines late.
+        """
 
     @property
     def hooks(self) -> Mapping[str, str]:
