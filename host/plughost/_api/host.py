@@ -339,7 +339,7 @@ class HostView(Protocol):
         """The report of the last reload."""
 
     def catch_up(self) -> None:
-        """Notify the observers now of all requests so far, instead of within a second."""
+        """Have the observers notified now of all requests so far, and wait for that up to a second."""
 
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.
