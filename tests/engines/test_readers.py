@@ -99,6 +99,26 @@ class Reader:
         self._socket.sendall(self._shared.data_to_send())
 
 
+def test_a_long_part_is_sent_in_slices(serve: Serve, lane: Lane) -> None:
+    """Others get the interpreter between them; while the client doesn't read, most of the part is left alone."""
+    copied: list[int] = []
+
+    class Part(bytes):
+        def __getitem__(self, key: Any) -> Any:
+            found = super().__getitem__(key)
+            copied.append(len(found))
+            return found
+
+    def one_part(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return iter([Part(64 * 1024 * 1024)])
+
+    with Reader(serve(one_part, lane)) as reader:
+        while not reader.taken:
+            reader.read(10_000)
+        assert 0 < sum(copied) < 32 * 1024 * 1024
+
+
 def test_a_steady_slow_reader_gets_everything(serve: Serve, lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads a tenth of a part in each idle time-out, at twice the minimum rate."""
     monkeypatch.setattr("plughost._servers.base._RATE_GRACE_SECONDS", 0.5)

@@ -157,10 +157,11 @@ def test_a_reload_that_fails_is_an_error_in_the_log() -> None:
     installed = [plugin_distribution("one", Speaker("old"), version="1")]
     lines: list[Event] = []
     with running_host(distributions=installed) as host:
-        host.host.view.lines.subscribe(lines.append)
+        end = host.host.view.lines.subscribe(lines.append)
         assert host.host.reload().ok
         installed[0] = plugin_distribution("one", ImportError("broken on purpose"), version="2")
         assert not host.host.reload().ok
+        end()
     assert [each.fields["level"] for each in lines if each.fields["event"] == "reload"] == ["info", "error"]
 
 
@@ -172,10 +173,11 @@ def test_each_failure_is_logged_once(tmp_path: Path) -> None:
     installed = [plugin_distribution("one", Speaker("one"))]
     lines: list[Event] = []
     with running_host(distributions=installed) as host:
-        host.host.view.lines.subscribe(lines.append)
+        end = host.host.view.lines.subscribe(lines.append)
         installed.append(plugin_distribution("bad", ImportError("broken on purpose")))
         installed.append(plugin_distribution("failing", Plugin(register_stores=lambda context: [store])))
         assert len(host.host.reload().failed) == 2
+        end()
     failures = [each.fields["plugin"] for each in lines if each.fields["event"] == "plugin does not serve"]
     assert failures == ["bad (plughost-bad 1.0)", "failing (plughost-failing 1.0)"]
 

@@ -225,6 +225,23 @@ def test_an_observer_that_hangs_delays_no_request() -> None:
         going_on.set()
 
 
+def test_who_catches_up_runs_no_observer() -> None:
+    """A scrape, a reload and a stop wait for an observer, and never are in its code, where it could hang."""
+    threads = set[str]()
+
+    def note(requests: tuple[RequestRecord, ...]) -> None:
+        threads.add(threading.current_thread().name)
+
+    installed = [plugin_distribution("notes", observing(note)), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        for catch_up in (host.host.view.catch_up, host.host.reload, host.host.stop):
+            client.get("/say")
+            threads.clear()
+            catch_up()
+            assert threads <= {"observers"}
+    assert threads == {"observers"}
+
+
 def test_a_reload_neither_loses_nor_repeats_requests() -> None:
     """Each request goes once to the present observers, or to those of before the reload."""
     first, second = Watcher(), Watcher()
@@ -254,12 +271,13 @@ def test_requests_before_observers_are_known_are_passed_on() -> None:
         answered = RequestLog(host.host.logger, host.host.events)
         app = falcon.App(request_type=Request, middleware=[answered])
         list(Site(site.name, app)(falcon.testing.create_environ("/early"), lambda status, headers: None))
+        answered.start()
         answered.set_observers(generation.observers())
-        answered.catch_up()
         answered.set_observers({})
         list(Site(site.name, app)(falcon.testing.create_environ("/unobserved"), lambda status, headers: None))
         answered.record_all()
         list(Site(site.name, app)(falcon.testing.create_environ("/again"), lambda status, headers: None))
+        answered.start()
         answered.set_observers(generation.observers())
         answered.set_observers({})
     assert watcher.targets == ["/early", "/again"]

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,6 +225,40 @@ def test_a_subscriber_that_raises_stops_nobody(error: type[BaseException]) -> No
         assert host.host.reload().swapped
     assert [event.name for event in seen] == ["reload"]
     assert f'"subscriber":"{__name__}.{stumble.__qualname__}"' in stream.getvalue()
+
+
+def test_a_subscriber_to_the_log_that_hangs_delays_nobody() -> None:
+    """Requests are answered, and the host reloads and stops, while it is busy with its first line."""
+    going_on, finished = threading.Event(), threading.Event()
+
+    def hang(event: Event) -> None:
+        going_on.wait(30)
+        finished.set()
+
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host, host.client() as client:
+        host.host.view.lines.subscribe(hang)
+        assert host.host.reload().ok
+        assert client.get("/hello").text == "hello"
+        host.host.stop()
+        assert not finished.is_set()
+        going_on.set()
+
+
+def test_a_subscriber_to_the_log_may_log() -> None:
+    """It gets no line that it causes, as one does that can't pass lines on and says so."""
+    seen = list[str]()
+
+    with running_host(distributions=[plugin_distribution("greeting", Greeting)]) as host:
+
+        def complain(event: Event) -> None:
+            seen.append(event.fields["event"])
+            host.host.logger.warning("the line was not passed on")
+            raise ConnectionError
+
+        end = host.host.view.lines.subscribe(complain)
+        assert host.host.reload().ok
+        end()
+    assert seen == ["audit", "reload"]
 
 
 def test_a_subscriber_receives_the_lines_of_the_log() -> None:

@@ -158,7 +158,7 @@ def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -
     installed = [plugin_distribution("plugin", plugin)]
     with fresh_postgresql() as url, running_host(distributions=installed) as host:
         warnings: list[Event] = []
-        host.host.view.lines.subscribe(
+        end = host.host.view.lines.subscribe(
             lambda event: warnings.append(event) if event.fields["level"] == "warning" else None
         )
         file = host.host.settings.file
@@ -167,6 +167,7 @@ def test_a_reload_that_serves_a_store_from_another_place_warns(tmp_path: Path) -
         for used in (url, f"{url.replace('://postgres@', '://')}?user=postgres&password=secret&application_name=a"):
             file.write_text(f"{text}\n[stores]\nurl = '{used}'\n")
             assert host.host.reload().changed == ("plugin",)
+        end()
     (fields,) = [each.fields for each in warnings if "place" in each.fields["event"]]
     assert fields["event"] == "the store is served from another place now; its data was not moved"
     assert (fields["store"], fields["before"][-12:], fields["place"]) == ("kept", "kept.sqlite3", url)

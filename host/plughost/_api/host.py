@@ -247,7 +247,11 @@ class HostView(Protocol):
 
     @property
     def lines(self) -> Events:
-        """The lines of its log as they are written: events `line`, whose fields are those of the log line."""
+        """The lines of its log as they are written: events `line`, whose fields are those of the log line.
+
+        Each subscriber is called in a thread of its own. It gets no line that it logs itself, and none while it is
+        10,000 lines late.
+        """
 
     @property
     def hooks(self) -> Mapping[str, str]:
@@ -335,7 +339,7 @@ class HostView(Protocol):
         """The report of the last reload."""
 
     def catch_up(self) -> None:
-        """Notify the observers now of all requests so far, instead of within a second."""
+        """Have the observers notified now of all requests so far, and wait for that up to a second."""
 
     def preview(self, *, dev: bool = False) -> HostView:
         """Return what the host would serve if it were started, for commands: nothing is opened, and stores stay closed.

@@ -14,7 +14,6 @@ import click
 
 from plughost._api.bounded import Interrupted
 from plughost._api.errors import CertificateError
-from plughost._api.events import Events
 from plughost._cli.ending import INTERRUPT, drop_unread, limit_exit
 from plughost._cli.options import (
     EXIT_PROBLEMS,
@@ -37,6 +36,7 @@ from plughost._plugins.registry import State
 from plughost._runtime.control import AlreadyRunning, Control, data_dir_problem
 from plughost._runtime.generation import GenerationRefused, start_problems
 from plughost._runtime.host import Host
+from plughost._runtime.lines import Lines
 from plughost._runtime.restart import Predecessor, Restart, notify
 from plughost._runtime.sites import client_authorities, has_https, listeners_of
 from plughost._runtime.sockets import Sockets, inherit
@@ -67,7 +67,7 @@ def serve(*, settings: Settings, dev: bool, without: Collection[str], strict: bo
     """
     if watch and not dev:
         raise click.UsageError("--reload needs --dev. To reload a host without --dev, run `plughost reload`.")
-    lines = Events()
+    lines = Lines()
     logger = make_logger(settings.host.log, lines=lines)
     reporter = Reporter(logger, settings.host.log)
     reporter.catch_all()

@@ -81,8 +81,9 @@ class RequestLog:
         self._requests: list[Any] = []
         self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
         self._observers: Mapping[str, tuple[Observer, ...]] = {}
-        self._notify_lock = threading.Lock()
+        self._drain_lock = threading.Lock()
         self._wake = threading.Event()
+        self._awaited: list[threading.Event] = []  # by callers of `catch_up`
         self._thread: threading.Thread | None = None
 
     def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
@@ -145,13 +146,12 @@ class RequestLog:
             thread.join(_NOTIFY_INTERVAL)
 
     def catch_up(self) -> None:
-        """Notify the observers of all pending requests. Wait up to a second for a running notification."""
-        if self._notify_lock.acquire(timeout=_NOTIFY_INTERVAL):
-            try:
-                self._notify_times()
-                self._notify_requests()
-            finally:
-                self._notify_lock.release()
+        """Have the observers notified of all pending requests. Wait for that up to a second: one of them may hang."""
+        if self._thread is not None:
+            caught_up = threading.Event()
+            self._awaited.append(caught_up)
+            self._wake.set()
+            caught_up.wait(_NOTIFY_INTERVAL)
 
     def _notify_times(self) -> None:
         if times := self._drain(self._times, _MAX_TIMES):
@@ -167,8 +167,9 @@ class RequestLog:
 
     def _drain(self, pending: list[Any], limit: int) -> list[Any]:
         """Empty a list and return what it held. What other threads append meanwhile stays."""
-        drained = pending[:]
-        del pending[: len(drained)]
+        with self._drain_lock:  # a former notifier may still be at an observer
+            drained = pending[:]
+            del pending[: len(drained)]
         if len(drained) == limit:
             self._logger.warning("observers fall behind: requests were left out", plugins=sorted(self._observers))
         return drained
@@ -190,12 +191,15 @@ class RequestLog:
         while self._thread is this:
             self._wake.wait(max(0.0, notified_at + _NOTIFY_INTERVAL - perf_counter()))
             self._wake.clear()
-            if perf_counter() - notified_at >= _NOTIFY_INTERVAL or len(self._requests) >= _BATCH_REQUESTS:
-                self.catch_up()
+            awaited = self._awaited[:]
+            is_due = perf_counter() - notified_at >= _NOTIFY_INTERVAL or len(self._requests) >= _BATCH_REQUESTS
+            self._notify_times()
+            if awaited or is_due:  # Flushing requests sooner would record more of them than `at_most`.
+                self._notify_requests()
                 notified_at = perf_counter()
-            else:  # Flushing now would record more requests than `at_most`.
-                with self._notify_lock:
-                    self._notify_times()
+            del self._awaited[: len(awaited)]
+            for each in awaited:
+                each.set()
 
 
 class _ThreadTimes(threading.local):

@@ -14,6 +14,7 @@ from plughost._runtime.audit import Audit
 from plughost._runtime.generation import Generation
 from plughost._runtime.jobs import Clock, Jobs
 from plughost._runtime.lifecycle import Lifecycle
+from plughost._runtime.lines import Lines
 from plughost._runtime.request_log import RequestLog
 from plughost._runtime.sites import Serving, exposed_addresses
 
@@ -75,7 +76,7 @@ class HostState(ABC):
         self.exposed: tuple[str, ...] = exposed_addresses(settings) if dev else ()
         self.plugins_dir: Path | None = settings.path(settings.host.plugins_dir) if dev and not self.exposed else None
         self.without: tuple[str, ...] = tuple(without)
-        self.lines: Events = lines or Events()
+        self.lines: Events = lines or Lines()
         self.logger: structlog.stdlib.BoundLogger = logger or make_logger(settings.host.log, lines=self.lines)
         self.audit: Audit = Audit(self.logger, settings.data_dir, settings.path(settings.host.log.audit))
         self.events: Events = Events()

@@ -21,7 +21,7 @@ from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
 from plughost._servers.base import RECEIVED, CutOffError
-from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error
+from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error, slices
 from plughost._waiting import Pause
 from plughost.http._response import check_name, status_code
 
@@ -272,7 +272,7 @@ class ResumableBody:
     """A response's body that stops at a pause, and continues when it is iterated again."""
 
     def __init__(self, body: Iterable[bytes], task: Task) -> None:
-        self._parts = iter(body)
+        self._parts = slices(body)
         self._close = getattr(body, "close", None)
         self._task = task
         self._paused = self._is_first = False

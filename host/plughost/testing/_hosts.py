@@ -23,13 +23,13 @@ import structlog
 import tomlkit
 
 from plughost._api.context import PluginContext
-from plughost._api.events import Events
 from plughost._api.jobs import JobRun
 from plughost._logging import LineWriter, make_logger, silent_logger
 from plughost._plugins.environment import ENTRY_POINT_GROUP
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
 from plughost._runtime.jobs import Clock
+from plughost._runtime.lines import Lines
 from plughost._settings.models import HostSettings, LogSettings
 from plughost._settings.sources import Settings, read_settings
 from plughost._tls.certificates import ensure_self_signed
@@ -202,7 +202,7 @@ def running_host(
         if dev and data_dir is None:
             complete.setdefault("tls", certificate())
         file.write_text(tomlkit.dumps(complete))
-        lines = Events()
+        lines = Lines()
         host = Host(
             read_settings(file, environment={}),
             dev=dev,

@@ -177,9 +177,10 @@ def test_the_log_and_problem_details_name_the_trace(collector: Collector, tmp_pa
     """A client can report an error by its trace id."""
     with _host(tmp_path, collector.endpoint) as host, host.client() as client:
         lines: list[Any] = []
-        host.host.lines.subscribe(lines.append)
+        end = host.host.lines.subscribe(lines.append)
         problem = client.get("/books/broken").json()
         missing = client.get("/nowhere").json()
+        end()
     request = collector.named("GET /books/{name}")
     assert problem["trace_id"] == request.trace
     assert [line.fields.get("trace_id") for line in lines] == [request.trace]
