@@ -101,7 +101,7 @@ def _encode_name(name: str) -> bytes:
 
 
 def slices(parts: Iterable[bytes], tail: int = 0, headers: Iterable[tuple[bytes, bytes]] = ()) -> Iterator[bytes]:
-    """Yield parts, large ones in slices: granian takes as many of them ahead of a client, whatever their size.
+    """Yield parts, large ones in slices: granian takes several ahead, whatever their size, and waitress copies each.
 
     Args:
         parts: The parts.
