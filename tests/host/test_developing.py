@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.host.packages import InFolder, plugin_entry, speaker_source, write_package
 from tests.host.test_reload_packages import install
+from tests.waiting import wait_until
 
 from plughost._logging import silent_logger
 from plughost._runtime.host import Host
+from plughost._runtime.source_watcher import SourceWatcher
 from plughost._settings.sources import read_settings
 from plughost.testing import running_host
+
+if TYPE_CHECKING:
+    from plughost import ReloadReport
 
 _MISPLACED = """
 from plughost import RouteGroup, hookimpl
@@ -200,3 +206,19 @@ def test_ignored_single_files_are_reported(folder: str, address: str, message: s
     generation = Host(read_settings(settings), dev=True, logger=silent_logger(), distributions=list).dry_run()
     (warning,) = [each for each in generation.warnings if each.startswith("plugins_dir: ")]
     assert message in warning
+
+
+def test_a_save_whose_report_fails_is_not_loaded_again(folder: Path) -> None:
+    """It counts as loaded when it is reported: otherwise a full disk behind the output made reloads without end."""
+    is_loaded: list[bool] = []
+
+    def fail(report: ReloadReport) -> None:
+        is_loaded.append(watcher._scan() == watcher._baseline)
+        raise OSError("No space left on device")
+
+    with running_host(settings={"plugins_dir": str(folder)}, distributions=[]) as host:
+        watcher = SourceWatcher(host.host, fail)
+        with watcher:
+            (folder / "said.py").write_text(speaker_source("1", "/said"))
+            wait_until(lambda: is_loaded)
+    assert is_loaded[0]

@@ -15,12 +15,7 @@ from plughost._api.host import Listener
 from plughost._apps.site import Site
 from plughost._runtime.sockets import Sockets
 from plughost._servers import Engine, EngineOptions, open_engine
-from plughost._servers.connections import (
-    MORE_FILES,
-    OUT_OF_FILES,
-    connections_per_listener,
-    raise_file_limit,
-)
+from plughost._servers.connections import connections_per_listener, raise_file_limit
 from plughost._servers.dispatcher import Dispatcher
 from plughost.http._request import is_loopback
 
@@ -262,7 +257,7 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
     path = settings.path(_site_settings(listener.site, settings).client_ca)
     if path is None or listener.scheme == "http":
         return b""
-    from plughost._tls.keypairs import pem_labels, read_chain  # noqa: PLC0415 - brings cryptography
+    from plughost._tls.keypairs import advice_on, pem_labels, read_chain  # noqa: PLC0415 - brings cryptography
 
     try:
         content = path.read_bytes()
@@ -275,8 +270,8 @@ def client_authorities(listener: Listener, settings: Settings) -> bytes:
         reason, advice = error.strerror, f"correct sites.{listener.site}.client_ca"
         if isinstance(error, ssl.SSLError):  # its number is not the system's
             reason = "it must have PEM certificates, on lines of their own and without a byte order mark"
-        elif error.errno in OUT_OF_FILES:
-            advice = MORE_FILES
+        else:
+            advice = advice_on(error, advice)
         raise CertificateError(f"{path}: cannot be used ({reason}); {advice}") from error
 
 

@@ -72,11 +72,11 @@ class SourceWatcher:
         known_warnings = self._host.view.warnings
         with suppress_events("reload", "plugin does not serve", "hook failed"):
             report = self._host.reload(origin={"where": "watcher"})
+        self._set_baseline(states)  # before the report, whose output may fail: the same change is loaded once
         for warning in self._host.view.warnings:
             if warning not in known_warnings:
                 self._host.logger.warning("announcement", text=f"Warning: {warning}")
         self._report(report)
-        self._set_baseline(states)
 
     def _set_baseline(self, scanned: Mapping[Path, _States]) -> None:
         """Set the baseline of the last load: what was scanned before it, and the projects that only the load found."""

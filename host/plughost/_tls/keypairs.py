@@ -151,7 +151,7 @@ def locked_tls_folder(folder: Path) -> Iterator[None]:
         with locked_folder(folder):
             yield
     except OSError as error:
-        advice = _advice(error, "the user that runs plughost needs the folder to itself")
+        advice = advice_on(error, "the user that runs plughost needs the folder to itself")
         raise CertificateError(
             f"{error.filename or folder}: cannot be read or written ({error.strerror}); {advice}"
         ) from error
@@ -196,11 +196,11 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError as error:
         raise CertificateError(f"{path}: there is no such file; check the paths under [tls]") from error
     except OSError as error:
-        advice = _advice(error, "the user that runs plughost must be allowed to")
+        advice = advice_on(error, "the user that runs plughost must be allowed to")
         raise CertificateError(f"{path}: cannot be read ({error.strerror}); {advice}") from error
 
 
-def _advice(error: OSError, otherwise: str) -> str:
+def advice_on(error: OSError, otherwise: str) -> str:
     """Return what to do about an error of the system: by its number if that tells, else `otherwise`."""
     if error.errno in OUT_OF_FILES:
         return MORE_FILES
