@@ -394,5 +394,4 @@ def test_of_the_tls_settings_only_the_policy_is_read_at_start_only(tmp_path: Pat
 
 def test_the_start_only_keys_exist() -> None:
     """Every key that is read at start only is a key of the host's settings."""
-    for key in RESTART_ONLY:
-        attrgetter(key)(HostSettings())
+    assert [attrgetter(key)(HostSettings()) for key in RESTART_ONLY]
