@@ -22,8 +22,8 @@ from tests.host.plugins import Plugin, Speaker, serving
 from plughost import Operation, PluginContext, Route, RouteGroup, Store, hookimpl
 from plughost._api.events import Event, Events
 from plughost._logging import Bridge, make_logger, silent_logger
+from plughost._runtime.access_log import AccessLog
 from plughost._runtime.audit import Audit
-from plughost._runtime.request_log import AccessLog
 from plughost._settings.models import LogSettings
 from plughost.http import Request
 from plughost.http._response import close_stream

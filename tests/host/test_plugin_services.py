@@ -244,6 +244,25 @@ def test_a_subscriber_to_the_log_that_hangs_delays_nobody() -> None:
         going_on.set()
 
 
+def test_a_subscriber_to_reloads_that_hangs_holds_back_no_other_reload() -> None:
+    """After `hook_timeout` the reload is reported, the log shows where it hangs, and the next reload works."""
+    going_on, stream = threading.Event(), io.StringIO()
+    logger = make_logger(LogSettings(format="json"), stream)
+
+    def hang(event: Event) -> None:
+        going_on.wait(60)
+
+    installed = [plugin_distribution("greeting", Greeting)]
+    with running_host(settings={"hook_timeout": 0.2}, distributions=installed, logger=logger) as host:
+        host.host.events.subscribe(hang, "reload")
+        assert [host.host.reload().generation for _ in range(2)] == [2, 3]
+        assert not going_on.is_set()
+        going_on.set()
+    failures = [line for line in map(json.loads, stream.getvalue().splitlines()) if "subscribers" in line["event"]]
+    assert len(failures) == 2
+    assert all("in hang" in line["exception"] for line in failures)
+
+
 def test_a_subscriber_to_the_log_may_log() -> None:
     """It gets no line that it causes, as one does that can't pass lines on and says so."""
     seen = list[str]()

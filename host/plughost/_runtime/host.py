@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.bounded import Interrupted, bounded
+from plughost._api.bounded import Interrupted, TookTooLong, bounded
 from plughost._logging import silent_logger
 from plughost._plugins.discovery import wait_for_change
 from plughost._plugins.registry import Registry
@@ -120,13 +120,21 @@ class Host(HostState):
             if frozen:
                 gc.freeze()
             self.last_reload = report
-            self.events.emit("reload", **report.as_plain())
+            self._announce(report)
             outcome = "ok" if report.swapped else "failed"
             self.audit.record("reload", outcome, generation=report.generation, **(origin or {}))
             self.logger.log(
                 20 if report.ok else 40, "reload", **{key: value for key, value in report.as_plain().items() if value}
             )
             return report
+
+    def _announce(self, report: ReloadReport) -> None:
+        """Emit the event of a reload. Subscribers that hang hold back no other reload."""
+        try:
+            emit = partial(self.events.emit, "reload", **report.as_plain())
+            bounded(emit, self.settings.host.hook_timeout, "reload-event")
+        except (TookTooLong, RuntimeError) as error:  # or the system allows no further thread
+            self.logger.error("not all subscribers to the event reload were called", exc_info=error)
 
     def stop(self) -> bool:
         """Answer requests in flight, close all listeners, and stop the plugins. Return whether all were answered.
@@ -243,14 +251,14 @@ class Host(HostState):
             self.generation = running
             self.serving.release_prepared()
             self.serving.close(set(self.serving.sites) - open_before, grace=0.0)
-            self.request_log.set_observers(running.observers())
+            self.request_log.set_observers(running.observers(), running.settings.host.hook_timeout)
             self.jobs.set_plugins(running.registry.active())
             following.close(still_used_by=running)
             raise
         self.serving.swap({name: each for name, each in following.sites.items() if name not in opened})
         self.generation = following
         self.serving.dispatcher.pool.plugins = following.nonblocking_methods()
-        self.request_log.set_observers(following.observers())
+        self.request_log.set_observers(following.observers(), following.settings.host.hook_timeout)
         for name, before, place in moved_stores(running, following):
             what = "the store is served from another place now; its data was not moved"
             self.logger.warning(what, store=name, before=before, place=place, see="docs/operators/stores.md")

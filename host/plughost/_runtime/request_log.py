@@ -1,26 +1,21 @@
-"""The request log: requests are recorded on the request path. Threads pass them on to observers and to the access log.
+"""The request log: requests are recorded on the request path, and a thread notifies the observers of them.
 
 Fields are stored flat: thousands of live objects fill the processor's cache and slow the garbage collector.
 """
 
 from __future__ import annotations
 
-import logging
 import threading
-import time
-from contextlib import suppress
-from contextvars import copy_context
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
+from plughost._api.bounded import TookTooLong, bounded
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
-from plughost._logging import LineWriter, format_timestamp
+from plughost._runtime.access_log import AccessLog
 from plughost._servers.base import RECEIVED
 from plughost.http._environ import SITE
-from plughost.http._response import WrappedStream, stream_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -51,18 +46,13 @@ _MAX_REQUESTS: Final = _MAX_PENDING * _FIELD_COUNT
 
 _new_record: Final = partial(tuple.__new__, RequestRecord)  # a third of the time of `_make`
 
-_LOGGER: Final = logging.getLogger("plughost._runtime")
-_WRITE_INTERVAL: Final = 0.02  # seconds
-_MAX_LINES: Final = 4096  # requests
-_LINE_FIELD_COUNT: Final = 11  # of each request
-
 
 class RequestLog:
     """Records the requests of a host for the observers of its plugins.
 
     It is a Falcon middleware, mounted only if a plugin observes. A thread notifies the observers every second, or after
     2,048 requests, so that no request waits for an observer. While 16,384 requests are pending, further ones are
-    dropped.
+    dropped. An observer that does not return in time gets nothing until it does, and the others go on.
 
     Attributes:
         access: The middleware that writes the access log, if the settings enable it.
@@ -81,6 +71,8 @@ class RequestLog:
         self._requests: list[Any] = []
         self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
         self._observers: Mapping[str, tuple[Observer, ...]] = {}
+        self._timeout = inf
+        self._busy = set[int]()  # observers, by id, of which a call has not returned
         self._drain_lock = threading.Lock()
         self._wake = threading.Event()
         self._awaited: list[threading.Event] = []  # by callers of `catch_up`
@@ -130,11 +122,14 @@ class RequestLog:
                 self._thread = None
                 raise
 
-    def set_observers(self, observers: Mapping[str, tuple[Observer, ...]]) -> None:
-        """Notify the current observers a last time, then replace them, by plugin. Without any, the thread ends."""
+    def set_observers(self, observers: Mapping[str, tuple[Observer, ...]], timeout: float = inf) -> None:
+        """Notify the current observers a last time, then replace them, by plugin. Without any, the thread ends.
+
+        Each call of an observer may take `timeout` seconds.
+        """
         if self._observers:
             self.catch_up()
-        self._observers = observers
+        self._observers, self._timeout = observers, timeout
         following = [observer for _, observer in self._named_observers()]
         self.timer.enable(any(each.timings for each in following))
         self._times_limit = _MAX_TIMES if any(each.observe_times for each in following) else 0
@@ -178,11 +173,22 @@ class RequestLog:
         return ((plugin, each) for plugin, observers in self._observers.items() for each in observers)
 
     def _notify(self, plugin: str, observer: Observer, observe: Callable[[Any], None] | None, data: object) -> None:
-        try:
-            if observe is not None:
+        key = id(observer)
+        if observe is None or key in self._busy:
+            return
+
+        def call() -> None:
+            self._busy.add(key)
+            try:
                 observe(data)
+            finally:
+                self._busy.discard(key)
+
+        try:
+            bounded(call, self._timeout, "observer")
         except BaseException as error:
-            self._logger.error("observer failed", plugin=plugin, observer=observer.name, exc_info=error)
+            what = "observer hangs: it gets no requests" if isinstance(error, TookTooLong) else "observer failed"
+            self._logger.error(what, plugin=plugin, observer=observer.name, exc_info=error)
 
     def _run_notifier(self) -> None:
         self._join()
@@ -264,137 +270,3 @@ def _by_kind(times: list[Any]) -> dict[RequestKind, list[float]]:
         plugin, route = (mounted.plugin, mounted.template) if mounted is not None else ("", "")
         found.setdefault(RequestKind(plugin, route, method, code_of(status)), []).extend(seconds)
     return found
-
-
-class AccessLog:
-    """Logs a line for each request, when its response is complete.
-
-    It is the host's outermost Falcon middleware. It skips a request whose context has a true attribute `unlogged`,
-    such as the polling of a page.
-
-    To write each line at once would take a third of a small request's time, since another thread takes the interpreter
-    during the system call. So a thread writes every 20 ms, in each request's own context; with a longer interval,
-    requests would wait for larger batches. When 4,096 requests are pending, the next request writes them itself, so it
-    waits for a slow reader of the log.
-    """
-
-    def __init__(self, logger: structlog.stdlib.BoundLogger, join: Callable[[], object]) -> None:
-        """Log to a logger. The writer thread calls `join` first."""
-        self._join = join
-        self._logger = logger
-        self._pending: list[Any] = []
-        self._write_lock = threading.Lock()
-        self._writer_lock = threading.Lock()
-        self._is_writer_running = False
-
-    def process_response(self, req: Request, resp: falcon.Response, resource: object, req_succeeded: bool) -> None:
-        """Record the response; a stream, when it has been sent."""
-        if getattr(req.context, "unlogged", False):
-            return
-        if resp.stream is not None:
-            stream = resp.stream
-            resp.stream = WrappedStream(stream, stream_parts(stream), lambda: self._record(req, resp))
-        else:
-            self._record(req, resp)
-
-    def _record(self, req: Request, resp: falcon.Response) -> None:
-        environ = req.env
-        self._pending += (
-            time.time(),
-            perf_counter() - req.arrived,
-            req.method,
-            environ.get("REQUEST_URI") or req.path,
-            resp.status,
-            req.mounted,
-            environ.get("REMOTE_ADDR"),
-            environ.get("SERVER_PROTOCOL"),
-            req.request_id,
-            req.trace_id,
-            copy_context(),
-        )
-        if not self._is_writer_running:
-            with self._writer_lock:
-                if not self._is_writer_running:
-                    writer = threading.Thread(target=self._run_writer, name="plughost-access-log", daemon=True)
-                    try:
-                        writer.start()
-                        self._is_writer_running = True
-                    except RuntimeError:  # the system allows no further thread: the next request tries again
-                        self.write()
-        elif len(self._pending) >= _MAX_LINES * _LINE_FIELD_COUNT:
-            self.write()
-
-    def _run_writer(self) -> None:
-        """Write at intervals until nothing is pending."""
-        self._join()
-        while True:
-            time.sleep(_WRITE_INTERVAL)
-            self.write()
-            with self._writer_lock:
-                if not self._pending:
-                    self._is_writer_running = False
-                    return
-
-    def write(self) -> None:
-        """Write the pending requests. Never raises."""
-        try:
-            self._write()
-        except Exception:
-            with suppress(Exception):  # a subscriber to the log may fail on this line, too
-                _LOGGER.exception("some requests were not logged")
-
-    def _write(self) -> None:
-        with self._write_lock:
-            pending = self._pending[:]
-            del self._pending[: len(pending)]
-            contexts = pending[_LINE_FIELD_COUNT - 1 :: _LINE_FIELD_COUNT]
-            lines = [_line(*each) for each in zip(*[iter(pending)] * _LINE_FIELD_COUNT, strict=True)]
-            logger = self._logger.bind()  # once: the lazy logger of `make_logger` would bind again at each call
-            writer = getattr(logger, "_logger", None)  # structlog's documented place of the wrapped logger
-            if (
-                isinstance(writer, LineWriter)
-                and logger.is_enabled_for(logging.INFO)
-                and writer.write_json(lines, contexts)
-            ):
-                return
-            failures = []
-            for line, context in zip(lines, contexts, strict=True):
-                try:
-                    context.run(logger.info, **msgspec.to_builtins(line, enc_hook=str))
-                except Exception as error:  # noqa: BLE001 - the other lines are written before any error is raised
-                    failures.append(error)
-            if failures:
-                raise failures[0]
-
-
-class _Line(msgspec.Struct, tag_field="event", tag="request", omit_defaults=True, gc=False):
-    """A line of the access log: an event of the log, as quick to make and to encode as can be."""
-
-    method: str
-    path: str
-    status: int
-    ms: float
-    plugin: str | None
-    client: str | None
-    http: str | None
-    request_id: str
-    level: str
-    timestamp: str
-    trace_id: str | None = None
-
-
-def _line(*fields: Any) -> _Line:
-    now, seconds, method, target, status, mounted, client, protocol, request_id, trace_id, _ = fields
-    return _Line(
-        method,
-        target.partition("?")[0],
-        code_of(status),
-        int(seconds * 100_000 + 0.5) / 100,  # a third of the time of `round`
-        None if mounted is None else mounted.plugin,
-        client,
-        protocol,
-        request_id,
-        "info",
-        format_timestamp(now),
-        trace_id,
-    )

@@ -363,7 +363,9 @@ class HostSettings(Table):
         0.0, ge=0, description="Seconds that all is served with readiness down before a stop closes the ports"
     )
     hook_timeout: Seconds = Field(
-        30.0, gt=0, description="Seconds that a plugin's import and each of its hooks may take"
+        30.0,
+        gt=0,
+        description="Seconds that a plugin's import, each of its hooks and each call of its observers may take",
     )
     body_limit: ByteSize = Field(ByteSize(1024 * 1024), gt=0, description="Largest request body, in bytes")
     trusted_proxies: tuple[Network, ...] = Field((), description="Proxies whose X-Forwarded-* headers are believed")
