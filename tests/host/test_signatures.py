@@ -112,6 +112,13 @@ def test_a_path_that_is_no_code_for_falcons_router_is_refused(path: str) -> None
     assert "an apostrophe needs a field" in mounted(takes_all, path)
 
 
+def test_a_path_too_deep_for_falcons_router_is_refused() -> None:
+    """Python could not compile the router, and no plugin would be served."""
+    deepest = "/x{sku}y" + "/a" * 38  # below the prefix
+    assert mounted(on_get, deepest) == ""
+    assert "a route has 41 segments; 40 are the most" in mounted(on_get, f"{deepest}/a")
+
+
 def test_an_apostrophe_beside_a_field_is_mounted() -> None:
     """Falcon matches such a segment by a pattern."""
     assert mounted(on_get, "/by('{sku}')") == ""
