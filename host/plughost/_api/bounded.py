@@ -36,7 +36,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
         function: What to call.
         seconds: How long it may take.
         name: The thread's name.
-        interrupted: Called at first and at intervals; if it returns True, the wait ends.
+        interrupted: Called at first and at intervals. If it returns True, the wait ends.
 
     Returns:
         What the function returned.
@@ -77,7 +77,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
 
 
 def _current_traceback(thread: threading.Thread, function_code: CodeType) -> TracebackType | None:
-    """Return a traceback of where a thread is inside a function; None if it has just left it."""
+    """Return a traceback of where a thread is inside a function. None if it has just left it."""
     frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001 - documented, and the only way to ask
     result = None
     while frame is not None and frame.f_code is not function_code:

@@ -166,7 +166,7 @@ class PluginContext(Generic[SettingsT]):
         """Write an event to the audit trail when a block ends: `ok`, or `failed` if it raises. See `audit`.
 
         Yields:
-            The event's fields. The block may add fields; an `outcome` that it sets is kept.
+            The event's fields. The block may add fields. An `outcome` that it sets is kept.
         """
         with self._audits.recording(what, **self._audit_fields(who, req, more)) as event:
             yield event

@@ -52,8 +52,8 @@ class Parameter:
             these, as a tuple), `enum`, bounds, lengths, `pattern`, a string's `format` (`date`, `date-time` or `uuid`,
             of Python's type), and the `default` of a request without it. In the query, each item of an array is a
             parameter of that name. Elsewhere items are joined by commas. The first of its `examples` is offered to
-            people to try. A `description` beside a `pattern` completes the error "must be", such as `three digits`;
-            without one, the client is told the pattern.
+            people to try. A `description` beside a `pattern` completes the error "must be", such as `three digits`.
+            Without one, the client is told the pattern.
         required: Whether a request without it is refused. So is a blank string, unless its `minLength` is 0. Fields of
             the path are always present.
         allow_empty: Whether an empty value is accepted and counts as absent.
@@ -106,7 +106,7 @@ class Operation:
         security: Names of HTTP authentication schemes, any one of which admits a request. The host's authenticator
             verifies `bearer`. For any other, such as `basic`, the host only requires credentials, and the resource
             verifies them. A request without credentials gets 401.
-        roles: With `bearer`, the roles that are admitted, any one of them; others get 403. Empty for everybody.
+        roles: With `bearer`, the roles that are admitted, any one of them. Others get 403. Empty for everybody.
         description: More than the summary, in CommonMark.
         examples: Name to an example of the request body.
         id: Its name in generated clients, unique on its site, such as `listProducts`. Made from the method and the path
@@ -148,7 +148,7 @@ class Route:
     Attributes:
         path: What follows the group's prefix: empty, or a Falcon URI template such as `/{sku}`. A field matches
             one segment of the raw path and arrives percent-decoded, so `%2F` is data.
-        resource: An ordinary Falcon resource. `on_get` also serves HEAD; the host answers OPTIONS.
+        resource: An ordinary Falcon resource. `on_get` also serves HEAD. The host answers OPTIONS.
         operations: HTTP method to operation, one for each `on_<method>` of the resource.
         suffix: Falcon's responder suffix, if one resource serves several routes.
     """

@@ -8,7 +8,7 @@ class PluginError(Exception):
 
     Attributes:
         cause: What happened.
-        advice: What to do next. Empty if only the plugin's author can fix it; the host then says so.
+        advice: What to do next. Empty if only the plugin's author can fix it. The host then says so.
     """
 
     def __init__(self, cause: str, advice: str = "") -> None:

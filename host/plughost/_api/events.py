@@ -33,7 +33,7 @@ class Events:
     """Passes events to subscribers. Without any, it costs next to nothing.
 
     Attributes:
-        on_failure: Called with a subscriber and the exception that it raised; a host logs it. Without it, `publish`
+        on_failure: Called with a subscriber and the exception that it raised. A host logs it. Without it, `publish`
             raises the exception.
     """
 

@@ -36,61 +36,61 @@ hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def register_settings() -> type[BaseModel]:
-    """Return the model of the plugin's table `[plugins.<name>]`; called at load."""
+    """Return the model of the plugin's table `[plugins.<name>]`. Called at load."""
     raise NotImplementedError
 
 
 @hookspec
 def register_stores(context: PluginContext[Any]) -> Iterable[Store]:
-    """Return the stores that the plugin offers; called first at build. They open after all hooks have returned."""
+    """Return the stores that the plugin offers. Called first at build. They open after all hooks have returned."""
     raise NotImplementedError
 
 
 @hookspec
 def register_authenticator(context: PluginContext[Any]) -> Callable[[Request], Principal | None] | None:
-    """Return a function from a request to its principal or None; called at build, at most one wins."""
+    """Return a function from a request to its principal or None. Called at build, at most one wins."""
     raise NotImplementedError
 
 
 @hookspec
 def register_middleware(context: PluginContext[Any]) -> Iterable[Middleware]:
-    """Return the middleware that the plugin adds; called at build."""
+    """Return the middleware that the plugin adds. Called at build."""
     raise NotImplementedError
 
 
 @hookspec
 def register_routes(context: PluginContext[Any]) -> Iterable[RouteGroup]:
-    """Return the plugin's route groups; called at build."""
+    """Return the plugin's route groups. Called at build."""
     raise NotImplementedError
 
 
 @hookspec
 def register_observers(context: PluginContext[Any]) -> Iterable[Observer]:
-    """Return the plugin's observers of answered requests; called at build."""
+    """Return the plugin's observers of answered requests. Called at build."""
     raise NotImplementedError
 
 
 @hookspec
 def register_checks(context: PluginContext[Any]) -> Iterable[Check]:
-    """Return the plugin's health checks; called at build."""
+    """Return the plugin's health checks. Called at build."""
     raise NotImplementedError
 
 
 @hookspec
 def register_jobs(context: PluginContext[Any]) -> Iterable[Job]:
-    """Return the plugin's scheduled jobs; called at build. The first runs begin after `started`."""
+    """Return the plugin's scheduled jobs. Called at build. The first runs begin after `started`."""
     raise NotImplementedError
 
 
 @hookspec
 def register_pages(context: PluginContext[Any]) -> Iterable[Page]:
-    """Return the plugin's pages for the development console; called at build."""
+    """Return the plugin's pages for the development console. Called at build."""
     raise NotImplementedError
 
 
 @hookspec
 def register_commands() -> Iterable[click.Command]:
-    """Return the commands that appear under `plughost <plugin> ...`; called by the command line.
+    """Return the commands that appear under `plughost <plugin> ...`. Called by the command line.
 
     A single command with the plugin's name is called as `plughost <plugin>` itself.
     """
@@ -99,14 +99,14 @@ def register_commands() -> Iterable[click.Command]:
 
 @hookspec
 def started(context: PluginContext[Any]) -> None:
-    """Start what runs while the plugin serves; called after its generation was swapped in."""
+    """Start what runs while the plugin serves. Called after its generation was swapped in."""
 
 
 @hookspec
 def draining(context: PluginContext[Any]) -> None:
-    """End long streams, since the plugin's last requests are being answered; called before the host waits for them."""
+    """End long streams, since the plugin's last requests are being answered. Called before the host waits for them."""
 
 
 @hookspec
 def stopping(context: PluginContext[Any]) -> None:
-    """Release what the plugin holds, since it serves no more; called after its last request was answered."""
+    """Release what the plugin holds, since it serves no more. Called after its last request was answered."""

@@ -24,7 +24,7 @@ CREATE INDEX {table}_begun ON {table} (begun);
 
 
 def idempotency_store(plugin: str) -> Store[Session]:
-    """Return a store for the responses of a plugin's `idempotent` operations; return it from `register_stores`."""
+    """Return a store for the responses of a plugin's `idempotent` operations. Return it from `register_stores`."""
     table = table_of(plugin)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as files:

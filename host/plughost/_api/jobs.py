@@ -77,7 +77,7 @@ class JobRun:
         return self._stop.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait, at most until the run should end; return whether it should. Other work of the plugin goes on."""
+        """Wait, at most until the run should end. Return whether it should. Other work of the plugin goes on."""
         about_to_wait(long=True)
         return self._stop.wait(seconds)
 
@@ -122,10 +122,10 @@ class JobView:
 
 
 def next_time(job: Job, after: datetime) -> datetime | None:
-    """Return when a job's `cron` is due next, in UTC; None for never. Changes to summer time are handled as by cron.
+    """Return when a job's `cron` is due next, in UTC. None for never. Changes to summer time are handled as by cron.
 
     Raises:
-        ValueError: Its `cron` or its `timezone` can't be understood; the message says which and why.
+        ValueError: Its `cron` or its `timezone` can't be understood. The message says which and why.
     """
     from zoneinfo import ZoneInfo  # noqa: PLC0415 - only few plugins have such a job
 

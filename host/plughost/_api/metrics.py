@@ -33,7 +33,7 @@ class MetricView:
         kind: Its type.
         about: What it measures.
         labels: The names of its labels.
-        bounds: The upper bounds of a histogram's buckets; empty for others.
+        bounds: The upper bounds of a histogram's buckets. Empty for others.
         series: Label values to what was counted: one number, or for a histogram the count within each bound, the total
             count, and the sum.
     """
@@ -53,7 +53,7 @@ def _shown(text: str) -> str:
 
 
 class Metric:
-    """The base of the three kinds; a plugin gets them from `PluginContext.metrics`."""
+    """The base of the three kinds. A plugin gets them from `PluginContext.metrics`."""
 
     kind: Kind
 
@@ -85,7 +85,7 @@ class Metric:
         return tuple(_shown(str(labels[name])) for name in self.labels)
 
     def _cell(self, key: tuple[str, ...], size: int = 1) -> list[float]:
-        """Return the numbers for some label values; call with the lock held."""
+        """Return the numbers for some label values. Call with the lock held."""
         cell = self._series.get(key)
         if cell is None:
             if len(self._series) >= MAX_SERIES:
@@ -124,7 +124,7 @@ class Gauge(Metric):
     kind: Kind = "gauge"
 
     def set(self, value: float, /, **labels: object) -> None:
-        """Set the value; arguments as for `Counter.add`."""
+        """Set the value. Arguments as for `Counter.add`."""
         value = float(value)
         key = self._key(labels)
         with self._lock:
@@ -137,7 +137,7 @@ class Histogram(Metric):
     kind: Kind = "histogram"
 
     def observe(self, value: float, /, **labels: object) -> None:
-        """Count a value, such as a duration in seconds; labels as for `Counter.add`."""
+        """Count a value, such as a duration in seconds. Labels as for `Counter.add`."""
         value = float(value)
         key = self._key(labels)
         with self._lock:
@@ -163,7 +163,7 @@ class Metrics:
         Args:
             name: Lower-case words joined by `_`, such as `orders`. It is shown as `<plugin>_<name>_total`.
             about: One sentence on what it measures.
-            labels: The names of its labels, besides `plugin`; not `job` and `instance`, which Prometheus adds itself.
+            labels: The names of its labels, besides `plugin`. Not `job` and `instance`, which Prometheus adds itself.
 
         Raises:
             PluginError: The name is invalid, or another metric of this plugin has it.
@@ -171,13 +171,13 @@ class Metrics:
         return self._make(Counter, name, about, labels, ())
 
     def gauge(self, name: str, about: str, labels: Sequence[str] = ()) -> Gauge:
-        """Return a gauge; arguments and errors as for `counter`."""
+        """Return a gauge. Arguments and errors as for `counter`."""
         return self._make(Gauge, name, about, labels, ())
 
     def histogram(
         self, name: str, about: str, labels: Sequence[str] = (), bounds: Sequence[float] = SECONDS
     ) -> Histogram:
-        """Return a histogram; other arguments and errors as for `counter`.
+        """Return a histogram. Other arguments and errors as for `counter`.
 
         `bounds` are the upper bounds of its buckets, rising. By default they are for seconds, from 1 ms to 10 s.
         """

@@ -52,7 +52,7 @@ def open_engine(
 
 
 def shortage_for_load() -> str | None:
-    """Return of what the system has too little for a start or a reload, and what to do; None if it has enough.
+    """Return of what the system has too little for a start or a reload, and what to do. None if it has enough.
 
     Without it, each plugin would seem to have failed, or to be gone: nothing installed can be read.
     """

@@ -23,7 +23,7 @@ Address = tuple[str, int]
 """IP address and TCP port of a client."""
 
 MEMORY_LIMIT: Final = 512 * 1024
-"""Bytes of a request body that are held in memory; a larger one goes to a file."""
+"""Bytes of a request body that are held in memory. A larger one goes to a file."""
 
 _MIN_BODY_BYTES: Final = 16 * 1024  # that each body counts for at least
 _RATE_GRACE_SECONDS: Final = 20.0  # after which a body must be received or sent at the minimum rate
@@ -32,11 +32,11 @@ _RELOG_SECONDS: Final = 60.0
 
 
 class ListenError(Exception):
-    """A listener could not be opened; the message says which, why, and what to do."""
+    """A listener could not be opened. The message says which, why, and what to do."""
 
 
 class CutOffError(Exception):
-    """Raised by a body that ends too early; the engine then ends the response so that the client notices."""
+    """Raised by a body that ends too early. The engine then ends the response so that the client notices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,16 +61,16 @@ class EngineOptions:
     """Settings of an engine.
 
     Attributes:
-        connection_limit: Open connections at most; further ones wait in the backlog.
+        connection_limit: Open connections at most. Further ones wait in the backlog.
         idle_timeout: Seconds after which a connection that sends nothing is closed.
         body_limit: Largest request body in bytes that is read. A larger one reaches the application with an
             empty `wsgi.input` and a CONTENT_LENGTH above the limit, and the application answers 413.
         body_timeout: Seconds that a request body may take in all. After 20 seconds, it must have come at 500 bytes
             a second, too.
-        body_memory: Bytes of memory that unfinished bodies may take in all; each counts for 16 KiB at least.
-        tls: The certificate of an HTTPS listener; None for plain HTTP.
+        body_memory: Bytes of memory that unfinished bodies may take in all. Each counts for 16 KiB at least.
+        tls: The certificate of an HTTPS listener. None for plain HTTP.
         tls_policy: `intermediate` speaks TLS 1.2 and 1.3, `modern` 1.3 alone.
-        client_ca: PEM file of the authorities one of which must have signed a client's certificate; None asks for none.
+        client_ca: PEM file of the authorities one of which must have signed a client's certificate. None asks for none.
     """
 
     connection_limit: int = 4096
@@ -84,7 +84,7 @@ class EngineOptions:
 
     @property
     def eviction_interval(self) -> float:
-        """Seconds between closings of idle connections at the limit; each closes half, those idle for longest.
+        """Seconds between closings of idle connections at the limit. Each closes half, those idle for longest.
 
         With fewer connections it is shorter, so that a client behind a full backlog is answered within seconds.
         """
@@ -105,7 +105,7 @@ def is_slow(seconds: float, size: int) -> bool:
 
 
 RECEIVED: Final = "plughost.received"
-"""Environ key of the time at which the request was complete, by `time.perf_counter()`; see `Application.timed`."""
+"""Environ key of the time at which the request was complete, by `time.perf_counter()`. See `Application.timed`."""
 
 
 class Application(Protocol):
@@ -121,7 +121,7 @@ class Application(Protocol):
         """Answer a request (PEP 3333)."""
 
     def plugin_of(self, environ: dict[str, Any]) -> str:
-        """Return the plugin that a request is for; empty if none."""
+        """Return the plugin that a request is for. Empty if none."""
 
     def errors_of(self, environ: Mapping[str, Any]) -> ErrorFormat:
         """Return the error format of the plugin that a request is for."""

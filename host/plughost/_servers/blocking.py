@@ -44,7 +44,7 @@ class BlockingPool:
         self._bound_yield_place = self._yield_place  # one object, since it is compared by identity
 
     def run(self, job: Job, method: str, group: ThreadGroup | None = None) -> bool:
-        """Run a job, or queue it; return False if it needs the turn, perhaps to be refused.
+        """Run a job, or queue it. Return False if it needs the turn, perhaps to be refused.
 
         This thread runs it if it belongs to `group`, an engine's, and another thread of that is left to receive.
         Otherwise a thread that belongs to no engine does.
@@ -110,7 +110,7 @@ class BlockingPool:
     # The caller holds the lock.
 
     def _enqueue(self, job: Job) -> bool:
-        """Queue a job; return whether the queue has room."""
+        """Queue a job. Return whether the queue has room."""
         if len(job.share.pool_queue) >= self._queue_limit:
             job.queued_at = -math.inf  # so that it is refused
             return False
@@ -119,7 +119,7 @@ class BlockingPool:
         return True
 
     def _finish(self, share: Share, group: ThreadGroup) -> Job | None:
-        """End a job; return the next one for this thread."""
+        """End a job. Return the next one for this thread."""
         if not share.end_yield():
             if share.pool_queue and not group.is_closed:
                 return _dequeue(share)
@@ -135,7 +135,7 @@ class BlockingPool:
             share.pool_threads -= 1
 
     def _hand_to_thread(self, job: Job) -> bool:
-        """Hand a job to a thread that belongs to no engine; return False if the system allows no further one."""
+        """Hand a job to a thread that belongs to no engine. Return False if the system allows no further one."""
         if self._threads.run(partial(self._run_jobs, job), self._threads.own):
             return True
         job.queued_at = -math.inf  # so that it is refused

@@ -140,7 +140,7 @@ def drop_new_connections(listening: socket.socket) -> None:
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as the system allows; return that number."""
+    """Let this process open as many files as the system allows. Return that number."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         try:
@@ -184,7 +184,7 @@ def connections(port: int) -> Iterator[tuple[Address, socket.socket]]:
 
 
 def _open_descriptors() -> Iterable[int]:
-    """Return the descriptors of this process; all numbers that it may have if none is left to read the folder."""
+    """Return the descriptors of this process. All numbers that it may have if none is left to read the folder."""
     try:
         return map(int, os.listdir(_DESCRIPTOR_FOLDER))  # noqa: PTH208 - names are what is wanted, of up to thousands
     except OSError as error:
@@ -218,7 +218,7 @@ def clients(port: int) -> frozenset[Address]:
 
 
 def count_descriptors() -> int:
-    """Return how many file descriptors this process has, at least one for each connection; 0 if unknown.
+    """Return how many file descriptors this process has, at least one for each connection. 0 if unknown.
 
     Linux reports the number from 6.2 on. Listing the folder takes the GIL for each entry, and delays requests.
     """
@@ -234,13 +234,13 @@ def count_descriptors() -> int:
 
 
 def idle_seconds(connection: socket.socket) -> float:
-    """Return for how long nothing was sent or received; 0 if the system doesn't report it (other than Linux)."""
+    """Return for how long nothing was sent or received. 0 if the system doesn't report it (other than Linux)."""
     _, sent, received, _ = _tcp_info(connection)
     return min(sent, received) / 1000
 
 
 def is_full(connection: socket.socket) -> bool:
-    """Return whether the client must read before more is sent; False if the system doesn't report it."""
+    """Return whether the client must read before more is sent. False if the system doesn't report it."""
     if not sys.platform.startswith("linux"):
         return False
     poll = select.poll()
@@ -249,12 +249,12 @@ def is_full(connection: socket.socket) -> bool:
 
 
 def bytes_acknowledged(connection: socket.socket, sent: int) -> int:
-    """Return how many bytes the client acknowledged; `sent`, how many the system took, if it doesn't report that."""
+    """Return how many bytes the client acknowledged. `sent`, how many the system took, if it doesn't report that."""
     return _tcp_info(connection)[3] if sys.platform.startswith("linux") else sent
 
 
 def backlog_size(listening: socket.socket) -> int:
-    """Return how many connections wait to be accepted; 0 if the system doesn't report it (other than Linux)."""
+    """Return how many connections wait to be accepted. 0 if the system doesn't report it (other than Linux)."""
     return _tcp_info(listening)[0]
 
 

@@ -38,14 +38,14 @@ class Dispatcher:
         threads: The threads.
         pool: The blocking pool, which shares them.
         shares: What each plugin takes of the threads, by name.
-        enqueue: Adds a job to the backlog; `run_or_queue` must follow.
+        enqueue: Adds a job to the backlog. `run_or_queue` must follow.
 
     Args:
         threads: How many slow requests may run at once. A plugin that holds no thread may always begin one more.
-        share: How many of these threads one plugin may hold; by default a quarter, and at least two.
+        share: How many of these threads one plugin may hold. By default a quarter, and at least two.
         queue_limit: How many requests of one plugin may wait.
         queue_timeout: Seconds after which a request that waits is refused.
-        one_processor: Whether its threads share one processor; see `Processor`.
+        one_processor: Whether its threads share one processor. See `Processor`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Dispatcher:
         self._looks = 0
 
     def close(self, timeout: float) -> bool:
-        """End the threads that belong to no engine; return whether all ended within `timeout` seconds."""
+        """End the threads that belong to no engine. Return whether all ended within `timeout` seconds."""
         deadline = time.monotonic() + timeout
         has_ended = self._watcher.close(deadline)
         return self.threads.close(deadline) and has_ended
@@ -134,7 +134,7 @@ class Dispatcher:
             self._promote(self._own_group)
 
     def park_if_spare(self, group: ThreadGroup) -> bool:
-        """Park this thread of an engine if another one of its threads receives; return whether it did."""
+        """Park this thread of an engine if another one of its threads receives. Return whether it did."""
         with self._lock:
             if group.is_closed or len(group.parked) + group.held + (self._active is group) >= group.max_held:
                 return False
@@ -188,7 +188,7 @@ class Dispatcher:
                 return
 
     def _next_job(self, group: ThreadGroup) -> Job | None:
-        """Return the next job; None if there is none, and then the turn is released."""
+        """Return the next job. None if there is none, and then the turn is released."""
         while (job := self._backlog.pop()) is None:
             self._active = None
             self._turn.release()
@@ -198,7 +198,7 @@ class Dispatcher:
         return job
 
     def _admit(self, job: Job) -> Callable[[], None] | None:
-        """Return a job's function to call, `run` or `refuse`; None if the job was queued in its share."""
+        """Return a job's function to call, `run` or `refuse`. None if the job was queued in its share."""
         share = job.share
         with self._lock:
             if job.queued_at and not job.has_begun and time.monotonic() - job.queued_at > self._queue_timeout:
@@ -253,7 +253,7 @@ class Dispatcher:
                 return
 
     def _finish_slow(self, share: Share, group: ThreadGroup) -> bool:
-        """End a job that ran without the turn; return whether this thread has the turn again."""
+        """End a job that ran without the turn. Return whether this thread has the turn again."""
         group.held -= 1
         if not share.end_yield():
             del self._slow[this_thread.native_id]
@@ -304,7 +304,7 @@ class Dispatcher:
         return bool(self._current or self._held or self.pool.running or self._backlog) or any(queues)
 
     def _look(self) -> None:
-        """Take the turn from a job that already had it at the last look; sometimes check the pool and the queues."""
+        """Take the turn from a job that already had it at the last look. Sometimes check the pool and the queues."""
         if self._last_seen in self._current:
             with self._lock:
                 self._demote(self._last_seen)

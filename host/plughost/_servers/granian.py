@@ -43,10 +43,10 @@ _LOGGER: Final = logging.getLogger("plughost._servers")
 
 
 class GranianEngine:
-    """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS; see `Engine`.
+    """Serves an application over HTTP/1.1 and HTTP/2, with or without TLS. See `Engine`.
 
     For a new certificate, a second engine replaces it on the same socket. The first one pauses, so that its clients are
-    known; the second starts; then the first is drained, or resumes.
+    known. The second starts. Then the first is drained, or resumes.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class GranianEngine:
         self._maintenance.start()
 
     def pause(self) -> None:
-        """Accept no connection until `resume`; further clients wait."""
+        """Accept no connection until `resume`. Further clients wait."""
         with self._pausing:
             self._worker.pause()
             self._own_clients = connections.clients(self.port) - self._foreign_clients
@@ -151,7 +151,7 @@ class GranianEngine:
                     found.shutdown(socket.SHUT_RDWR)
 
     def _idle_seconds(self, connection: socket.socket) -> float:
-        """Return for how long a connection was idle; 0 in a drain if the client hasn't read its response yet."""
+        """Return for how long a connection was idle. 0 in a drain if the client hasn't read its response yet."""
         waits = self._draining.is_set() and connections.is_full(connection)
         return 0.0 if waits else connections.idle_seconds(connection)
 

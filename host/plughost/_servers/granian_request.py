@@ -41,7 +41,7 @@ _PROTOCOLS: Final = {"1": "HTTP/1.0", "1.1": "HTTP/1.1", "2": "HTTP/2"}
 
 
 class ListenerRequests(ListenerState):
-    """The requests of a listener; `address` is the name of the server in the environ, and its port."""
+    """The requests of a listener. `address` is the name of the server in the environ, and its port."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class ListenerRequests(ListenerState):
             _LOGGER.exception("a request was not answered")
 
     def answer(self, job: RequestJob, body: IO[bytes]) -> None:
-        """Have a complete request answered; this thread may be parked for long meanwhile."""
+        """Have a complete request answered. This thread may be parked for long meanwhile."""
         if self.application.timed:
             job.environ[RECEIVED] = perf_counter()
         job.body = job.environ["wsgi.input"] = body
@@ -155,7 +155,7 @@ class ListenerRequests(ListenerState):
         return environ, None if version == "2" and method not in _BODILESS else 0, 0
 
     def _key(self, name: bytes) -> str:
-        """Return the environ key of a header; empty for one with an underscore, which could pose as another."""
+        """Return the environ key of a header. Empty for one with an underscore, which could pose as another."""
         key = "" if b"_" in name else "HTTP_" + name.decode("latin-1").upper().replace("-", "_")
         if len(self._keys) < _KNOWN_NAMES_LIMIT and len(name) < _KNOWN_NAME_BYTES:
             self._keys[name] = key
@@ -174,7 +174,7 @@ def _declared_size(environ: dict[str, Any]) -> tuple[int | None, int]:
 
 
 class RequestBody:
-    """A body that is being received; a slow one holds no thread."""
+    """A body that is being received. A slow one holds no thread."""
 
     def __init__(self, requests: ListenerRequests, job: RequestJob, declared_length: int | None = None) -> None:
         self.size = 0
@@ -236,7 +236,7 @@ class RequestBody:
             self._finish(500)
 
     def _append(self, message: Message) -> None:
-        """Store a part; with the last one, have the request answered."""
+        """Store a part. With the last one, have the request answered."""
         requests, job = self._requests, self._job
         if message["type"] != "http.request":
             self._finish(400)  # malformed chunks

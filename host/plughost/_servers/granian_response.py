@@ -1,7 +1,7 @@
 """A request that the dispatcher runs and granian sends the response of.
 
 A response of one part is sent at once, except a long one over HTTP/2, which the client may delay. Any other is sent as
-the client reads it; when it doesn't, a callback brings the rest back to the dispatcher once there is room again. So a
+the client reads it. When it doesn't, a callback brings the rest back to the dispatcher once there is room again. So a
 slow reader holds no thread.
 """
 
@@ -56,7 +56,7 @@ class ListenerState:
         self.is_draining = False  # whether the next HTTP/1.1 response says `Connection: close`
 
     def send_error(self, proto: HTTPProtocol, environ: dict[str, Any], status: int, *, close: bool = True) -> None:
-        """Send an error response; `close` if the connection can't be used again."""
+        """Send an error response. `close` if the connection can't be used again."""
         _, headers, body = engine_error(
             status, environ.get("HTTP_X_REQUEST_ID", ""), self.application.errors_of(environ)
         )
@@ -84,7 +84,7 @@ class HTTPProtocol(Protocol):
         """Request the next part of the body, or after the last one the message that the client has gone."""
 
     def send(self, message: Message, /) -> Future | object:
-        """Send at once; what is returned has `add_done_callback` where four parts wait for the client already."""
+        """Send at once. What is returned has `add_done_callback` where four parts wait for the client already."""
 
 
 class Watcher(Protocol):
@@ -95,7 +95,7 @@ class Watcher(Protocol):
     @property
     def proto(self) -> HTTPProtocol: ...
     def done(self) -> None:
-        """Release it; a response without its end is cut off, so that no client takes it for complete."""
+        """Release it. A response without its end is cut off, so that no client takes it for complete."""
 
 
 class RequestJob(Job):
@@ -220,7 +220,7 @@ class RequestJob(Job):
         return is_whole
 
     def _send_part(self, part: bytes) -> Future | None:
-        """Send a part; return a future for room to send more if there is none now.
+        """Send a part. Return a future for room to send more if there is none now.
 
         Parts written through `write` of PEP 3333 don't wait for the client, because their writer can't be interrupted.
         """
@@ -273,7 +273,7 @@ class RequestJob(Job):
         self._release()
 
     def _release(self) -> None:
-        """Release what ends with the request; granian cuts off a response without an end."""
+        """Release what ends with the request. Granian cuts off a response without an end."""
         self._requests.in_flight.discard(self)
         if self.body is not None:
             self.body.close()
@@ -345,7 +345,7 @@ class RequestJob(Job):
             room.cancel()
 
     def _watch_client(self, proto: HTTPProtocol) -> None:
-        """Notice that the client goes away; for an unread body, `DiscardedBody` does.
+        """Notice that the client goes away. For an unread body, `DiscardedBody` does.
 
         If two ask at once before the body has ended, granian wrongly tells one of them that the client has gone.
         """

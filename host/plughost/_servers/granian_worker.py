@@ -56,9 +56,9 @@ class GranianWorker:
     """Listens on a socket, and calls a function for each request.
 
     Args:
-        listening: The socket; it stays the caller's.
+        listening: The socket. It stays the caller's.
         options: Limits, time-outs and the certificate.
-        threads: How many threads receive requests at most; one at least is there always.
+        threads: How many threads receive requests at most. One at least is there always.
 
     Attributes:
         ended: Set when it has stopped.
@@ -70,7 +70,7 @@ class GranianWorker:
         """Read the certificate, if there is one.
 
         Raises:
-            OSError: It cannot be read, or does not fit its key; or there are too few descriptors for `start`.
+            OSError: It cannot be read, or does not fit its key. Or there are too few descriptors for `start`.
         """
         require_descriptors(_START_DESCRIPTORS)
         tls_args: tuple[Any, ...] = (False, None, None, None, "tls1.2", None, [], False)
@@ -99,7 +99,7 @@ class GranianWorker:
         self._worker: Any = ASGIWorker(1, where, None, *pool, options.connection_limit, *http, *tls_args, (None, None))  # type: ignore[call-arg, arg-type]  # granian's stub is behind its code
 
     def start(self, schedule: Callable[[Watcher], None], bind: Callable[[], object]) -> None:
-        """Serve from now on; return once connections are accepted.
+        """Serve from now on. Return once connections are accepted.
 
         granian reads its descriptor in a thread of its own. `pause` before that would leave it deaf for good.
 
@@ -122,7 +122,7 @@ class GranianWorker:
         wait_until_accepted(self._listening)
 
     def pause(self) -> None:
-        """Accept no more connections; leave the port and the connections alone.
+        """Accept no more connections. Leave the port and the connections alone.
 
         granian's descriptor is replaced by that of a socket that nobody connects to.
         """
@@ -144,11 +144,11 @@ class GranianWorker:
                 connect_once(client, self._listening)
 
     def close_port(self) -> None:
-        """Close the port, by closing the last descriptor of its socket; leave the connections alone."""
+        """Close the port, by closing the last descriptor of its socket. Leave the connections alone."""
         self.pause()
         with contextlib.suppress(OSError):
             self._listening.close()
 
     def stop(self) -> None:
-        """Close idle connections, and end when the others are closed; then `ended` is set."""
+        """Close idle connections, and end when the others are closed. Then `ended` is set."""
         self._signal.set()

@@ -91,7 +91,7 @@ def least_interrupted(allowed: Collection[int], interrupts: str) -> list[int]:
 
 
 def call_in_named_thread(name: str, function: Callable[[], object], bind: Callable[[], object]) -> frozenset[str]:
-    """Call a function in a thread of that name (at most 15 characters); return the ids of the threads that it started.
+    """Call a function in a thread of that name (at most 15 characters). Return the ids of the threads that it started.
 
     They inherit the processors that `bind` chooses for the thread.
     """

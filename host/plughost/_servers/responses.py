@@ -27,7 +27,7 @@ MAX_DIGITS: Final = 19
 """Digits of a Content-Length."""
 
 SLICE: Final = 256 * 1024
-"""Bytes of a part that are sent at a time; some slices are buffered for each slow reader."""
+"""Bytes of a part that are sent at a time. Some slices are buffered for each slow reader."""
 HTTP2_WINDOW: Final = 65535
 """Bytes of a response that an HTTP/2 client accepts in advance by default (RFC 9113 6.9.2)."""
 
@@ -106,7 +106,7 @@ def slices(parts: Iterable[bytes], tail: int = 0, headers: Iterable[tuple[bytes,
     Args:
         parts: The parts.
         tail: How many bytes come last, one by one: of a response longer than `HTTP2_WINDOW`, and without a
-            Content-Length of each part that is. HTTP/2 holds back what its client has no room for; with so little
+            Content-Length of each part that is. HTTP/2 holds back what its client has no room for. With so little
             still to send, room for another part tells that the rest is out.
         headers: The response's.
     """

@@ -56,12 +56,12 @@ class SlowJobWatcher:
                     self.is_asleep = True
 
     def mark_slow(self, thread: int, job: Job) -> None:
-        """Let a slow job leave the shared processor, in a thread of this native id; call its `on_slow` soon."""
+        """Let a slow job leave the shared processor, in a thread of this native id. Call its `on_slow` soon."""
         self._processor.unbind(thread)
         self._slow_jobs.append(job)
 
     def close(self, deadline: float) -> bool:
-        """End it; return whether it has ended by the deadline."""
+        """End it. Return whether it has ended by the deadline."""
         self._is_closed = True
         self._event.set()
         if self._thread is None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plughost._servers.processor import Processor
 
 Work = Callable[["ThreadGroup"], None]
-"""What a thread does when it is woken; it gets the thread's group."""
+"""What a thread does when it is woken. It gets the thread's group."""
 
 STACK_BYTES: Final = 8 * 1024 * 1024
 """The stack of a thread: from Python 3.13 on, recursive C code relies on this size."""
@@ -71,12 +71,12 @@ class ParkedThread:
         self._work: Work | None = None
 
     def wake(self, work: Work | None = None) -> None:
-        """Have it do something; by default, return to where it parked."""
+        """Have it do something. By default, return to where it parked."""
         self._work = work
         self._lock.release()
 
     def wait(self, group: ThreadGroup) -> bool:
-        """Wait in this thread, a member of the group, and do what it is woken for; return whether that was anything."""
+        """Wait in this thread, a member of the group, and do what it is woken for. Return whether that was anything."""
         self._lock.acquire()
         work, self._work = self._work, None
         if work is None:
@@ -99,7 +99,7 @@ class ThreadGroup:
     is_closed: bool = False
 
     def park(self) -> ParkedThread:
-        """Add this thread to the parked ones; it calls `wait` once it has released the lock."""
+        """Add this thread to the parked ones. It calls `wait` once it has released the lock."""
         thread = ParkedThread()
         if self.is_closed:
             thread.wake()
@@ -132,14 +132,14 @@ class Threads:
                 group.parked.pop().wake()
 
     def close(self, deadline: float) -> bool:
-        """End the started threads; return whether all have ended by the deadline."""
+        """End the started threads. Return whether all have ended by the deadline."""
         self.close_group(self.own)
         for thread in self.started:
             thread.join(max(0.0, deadline - time.monotonic()))
         return not any(thread.is_alive() for thread in self.started)
 
     def register(self, yield_turn: Callable[[bool], None]) -> int:
-        """Prepare this thread to run jobs, and set how it yields; return its native id."""
+        """Prepare this thread to run jobs, and set how it yields. Return its native id."""
         this = this_thread
         if this.yield_turn is not yield_turn:
             if this.yield_turn is None:
@@ -150,7 +150,7 @@ class Threads:
     # The caller holds the lock.
 
     def run(self, work: Work, group: ThreadGroup) -> bool:
-        """Have a parked thread of this group do something; if the own group has none, start one.
+        """Have a parked thread of this group do something. If the own group has none, start one.
 
         A parked thread of an engine may run jobs: while slow requests hold all of its threads but one, none is parked.
         Return False if the system allows no further thread.

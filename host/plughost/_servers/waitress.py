@@ -82,13 +82,13 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
             self.task_dispatcher.submit(job)
 
     def pull_trigger(self) -> None:
-        """Wake the loop if a thread runs it; a thread that enters it later sees the change anyway."""
+        """Wake the loop if a thread runs it. A thread that enters it later sees the change anyway."""
         with _TRIGGER_LOCK:
             if self._loop_thread:
                 super().pull_trigger()
 
     def run_loop_once(self) -> list[Job]:
-        """Run one iteration of the loop, and return the jobs ready; wait until the next maintenance at most."""
+        """Run one iteration of the loop, and return the jobs ready. Wait until the next maintenance at most."""
         complete: list[Job] = []
         self._complete_jobs = complete
         self._loop_thread = get_ident()
@@ -106,7 +106,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         return complete
 
     def _maintain(self, now: float) -> None:
-        """Close connections of slow clients; at the limit, also idle ones of the client that holds most.
+        """Close connections of slow clients. At the limit, also idle ones of the client that holds most.
 
         Without a descriptor for further ones, it does the same.
         """
@@ -153,7 +153,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         return peer_address(addr[0]), *addr[1:]
 
     def accept(self) -> Any:
-        """Accept a connection; without a descriptor for it, close idle ones as at the limit, and pause meanwhile.
+        """Accept a connection. Without a descriptor for it, close idle ones as at the limit, and pause meanwhile.
 
         The pause lets other listeners look at their connections, which takes a descriptor, too.
         """
@@ -170,7 +170,7 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
 
 
 class WaitressEngine:
-    """Serves an application over HTTP/1.1; see `Engine`."""
+    """Serves an application over HTTP/1.1. See `Engine`."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class WaitressEngine:
         return adjustments
 
     def _run(self) -> None:
-        """Run the loop and the jobs that it finds; all threads but one are parked meanwhile."""
+        """Run the loop and the jobs that it finds. All threads but one are parked meanwhile."""
         server, dispatcher, group = self._server, self._dispatcher, self._server.group
         while not server.is_draining:
             if dispatcher.park_if_spare(group):
@@ -271,7 +271,7 @@ class WaitressEngine:
                 dispatcher.run_or_queue(first, group)
 
     def _drain(self, deadline: float) -> bool:
-        """Answer what is in flight; return whether that was possible.
+        """Answer what is in flight. Return whether that was possible.
 
         While others are answered, idle clients may send requests, and get `Connection: close` then: closing a
         connection without notice may race with its client's next request.

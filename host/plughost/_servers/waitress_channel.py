@@ -23,7 +23,7 @@ SEND_AHEAD_BYTES: Final = 256 * 1024
 
 
 class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
-    """A connection; after a refusal it reads on for a while, so that the response arrives.
+    """A connection. After a refusal it reads on for a while, so that the response arrives.
 
     A socket closed with unread bytes is reset, and the reset may overtake the response (RFC 9112 9.6).
     """
@@ -97,7 +97,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
         self.resume_if_ready()
 
     def handle_read(self) -> None:
-        """Read from the client; while lingering, discard what is read."""
+        """Read from the client. While lingering, discard what is read."""
         if not self._linger_until:
             super().handle_read()
             return
@@ -165,7 +165,7 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
 
     @last_activity.setter
     def last_activity(self, _: float) -> None:
-        """Note that something was; waitress tells the time of day, which may be set meanwhile."""
+        """Note that something was. Waitress tells the time of day, which may be set meanwhile."""
         self._last_activity = time.monotonic()
 
 

@@ -232,7 +232,7 @@ class Parser(HTTPRequestParser):  # type: ignore[misc]  # waitress is untyped
             raise ParsingError("brackets in the target's authority that enclose no address") from error
 
     def _split_target(self) -> None:
-        """Set path and query from the raw target; its authority replaces Host (RFC 9112 3.2.2).
+        """Set path and query from the raw target. Its authority replaces Host (RFC 9112 3.2.2).
 
         As on granian, no fragment is kept, and no question mark without a query.
         """
@@ -261,7 +261,7 @@ class FlowPause(Pause):
 
 
 class PausedError(BaseException):
-    """Raised out of a task whose response continues later; waitress would take an `Exception` for a failure."""
+    """Raised out of a task whose response continues later. Waitress would take an `Exception` for a failure."""
 
     def __init__(self, task: Task, pause: Pause) -> None:
         self.task = task
@@ -321,7 +321,7 @@ class Task(WSGITask):  # type: ignore[misc]  # waitress is untyped
         return environ
 
     def execute(self) -> None:
-        """Answer, or continue the response; an application that exits fails, and does not end the thread."""
+        """Answer, or continue the response. An application that exits fails, and does not end the thread."""
         try:
             super().execute()
         except CutOffError:

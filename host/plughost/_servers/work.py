@@ -29,7 +29,7 @@ class Share:
     ready: deque[Job] = field(default_factory=deque)  # jobs that wait only for the turn
 
     def begin_yield(self) -> bool:
-        """Count this thread's job as one that yielded; return whether few enough of the plugin do so."""
+        """Count this thread's job as one that yielded. Return whether few enough of the plugin do so."""
         if self.yielded >= MAX_YIELDED:
             return False
         this_thread.has_yielded = True
@@ -37,7 +37,7 @@ class Share:
         return True
 
     def end_yield(self) -> bool:
-        """Count this thread's job, which has ended, no more; return whether it had yielded."""
+        """Count this thread's job, which has ended, no more. Return whether it had yielded."""
         if not this_thread.has_yielded:
             return False
         this_thread.has_yielded = False
@@ -59,7 +59,7 @@ class Job:
         """Respond that the plugin has too much to do."""
 
     def on_slow(self) -> None:
-        """Learn, in the watcher's thread, that it takes long; it may have ended meanwhile."""
+        """Learn, in the watcher's thread, that it takes long. It may have ended meanwhile."""
 
 
 class FunctionJob(Job):
@@ -90,7 +90,7 @@ class Backlog:
         return bool(self._new or self._shares)
 
     def pop(self) -> Job | None:
-        """Remove and return the next job; None if there is none."""
+        """Remove and return the next job. None if there is none."""
         new, shares = self._new, self._shares
         if not shares and len(new) == 1:
             return new.popleft()

@@ -17,7 +17,7 @@ A plugin declares a `Store`. The host migrates and opens it, and provides it as 
 
 - `store.read(operation, *args)` reads, `store.run(operation, *args)` writes in one transaction,
   `store.single(operation, *args)` writes with one statement, and `store.batches` reads long lists.
-- `Store(entities=…)` gives operations Pony's entities instead of a session; only such stores import Pony.
+- `Store(entities=…)` gives operations Pony's entities instead of a session. Only such stores import Pony.
 - A read must not write. An operation must not run inside another, of any store, and must not return Pony's objects or
   a generator. It may be run again from its start, so it only uses its session or entities.
 - `Duplicate`, `Busy`, `Unavailable`, `OutcomeUnknown` and other `StoreError`s are raised by `run`, `single` and `read`,

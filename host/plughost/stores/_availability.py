@@ -49,8 +49,8 @@ class Availability:
     change that.
 
     Attributes:
-        handle: The open store; None before it is opened. After a loss, what it was before, perhaps closed since.
-        loss: Why it can't be used; None while it can, and before it is opened.
+        handle: The open store. None before it is opened. After a loss, what it was before, perhaps closed since.
+        loss: Why it can't be used. None while it can, and before it is opened.
         is_reported: Whether the log says that it is not available, and not yet that it is back.
         failure: Since when operations fail though the database is there, as on a full disk, and in which mode.
     """
@@ -70,7 +70,7 @@ class Availability:
         self._turn = threading.Lock()  # of the thread that opens or probes the store
 
     def opened(self, handle: StoreHandle, loss: Loss | None) -> StoreHandle | None:
-        """Record that the store is open, and a loss over; None if it was lost again or closed for good meanwhile."""
+        """Record that the store is open, and a loss over. None if it was lost again or closed for good meanwhile."""
         with self._lock:
             if self.loss is loss and not self._gate.is_closed:
                 self.handle, self.loss, self._opened_at = handle, None, time.monotonic()
@@ -88,7 +88,7 @@ class Availability:
             handle.close()
 
     def ensure_open(self, deadline: float) -> StoreHandle:
-        """Return the open store, opened or recovered; wait until the deadline, or `patience` seconds after a loss."""
+        """Return the open store, opened or recovered. Wait until the deadline, or `patience` seconds after a loss."""
         while True:
             if self._turn.acquire(blocking=self.loss is None):
                 try:
@@ -103,7 +103,7 @@ class Availability:
                 time.sleep(_POLL_INTERVAL)
 
     def _recover(self, deadline: float) -> StoreHandle | None:
-        """Open the store, or probe it; None if it doesn't answer, or if it is too early to try again."""
+        """Open the store, or probe it. None if it doesn't answer, or if it is too early to try again."""
         self._gate.check()
         before, loss = self.handle, self.loss
         if loss is None and before is not None:
@@ -142,7 +142,7 @@ class Availability:
         return handle
 
     def classify(self, error: Exception, mode: Mode, used: StoreHandle | None) -> StoreError:
-        """Return the store error that an operation with a handle failed with, and record it; raise any other error."""
+        """Return the store error that an operation with a handle failed with, and record it. Raise any other error."""
         found = translate(error, self._label, reads=mode is Mode.READ)
         if found is None:
             raise error
@@ -160,7 +160,7 @@ class Availability:
         return found
 
     def record_loss(self, error: StoreError, *, at_opening: bool = False) -> None:
-        """Record that the store is lost; if this was found `at_opening`, put off the next attempt to open it."""
+        """Record that the store is lost. If this was found `at_opening`, put off the next attempt to open it."""
         is_away = isinstance(error, (ConnectionLost, OutcomeUnknown, Refused))
         reason, event, now = str(error), None, time.monotonic()
         with self._lock:
@@ -182,7 +182,7 @@ class Availability:
             self._logger.warning(event, reason=reason)
 
     def _record_failure(self, error: StoreError, mode: Mode) -> StoreError:
-        """Record a failure for an external reason while the database is there; return the reason."""
+        """Record a failure for an external reason while the database is there. Return the reason."""
         handle = self.handle
         if handle is not None and mode is not Mode.READ:
             table = handle.sessions.exhausted_table()
@@ -198,7 +198,7 @@ class Availability:
         return error
 
     def record_success(self, mode: Mode) -> None:
-        """Record a success; to save time, callers skip this unless a loss `is_reported` or there is a `failure`.
+        """Record a success. To save time, callers skip this unless a loss `is_reported` or there is a `failure`.
 
         An answer does not prove that the store is back: the next statement may lose the connection again. So the
         health check waits for `patience` seconds without another loss. An operation that succeeded is proof enough.
@@ -247,7 +247,7 @@ class Availability:
             self._logger.warning(kinds.get(type(error), "the store is busy"), reason=str(error))
 
     def _can_create_table(self, handle: StoreHandle) -> bool:
-        """Create and drop a table where the store's are, to see that there is room; False if that is forbidden."""
+        """Create and drop a table where the store's are, to see that there is room. False if that is forbidden."""
         session = handle.sessions.session(Mode.WRITE, time.monotonic() + self._patience)
         try:
             for clause in handle.sessions.tablespace_clauses(session, self._tables):
@@ -282,7 +282,7 @@ class Availability:
         return error if self.handle is used else Unavailable(f"The {self._label} was opened anew meanwhile: {error}")
 
     def _schema_number(self, db: AdminSession) -> int:
-        """Return the number of the present schema; `Damaged` if a privilege was revoked."""
+        """Return the number of the present schema. `Damaged` if a privilege was revoked."""
         db.check_privileges(self._tables, writes=not self._database.config.read_only)
         return db.schema_number()
 

@@ -23,7 +23,7 @@ class Claims:
     def __init__(
         self, connect: Callable[[], Session], limited: Callable[[Any], AbstractContextManager[object]]
     ) -> None:
-        """Open nothing yet; `limited` cuts a connection off whose server takes too long in a `with` block."""
+        """Open nothing yet. `limited` cuts a connection off whose server takes too long in a `with` block."""
         self._connect, self._limited = connect, limited
         self._lock = threading.Lock()
         self._db: Session | None = None

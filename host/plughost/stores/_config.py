@@ -36,8 +36,8 @@ class StoreConfig(Tuning):
 
     Attributes:
         dialect: `sqlite` or `postgresql`.
-        path: The SQLite file, absolute; None for PostgreSQL.
-        url: The PostgreSQL URL; None for SQLite.
+        path: The SQLite file, absolute. None for PostgreSQL.
+        url: The PostgreSQL URL. None for SQLite.
     """
 
     dialect: str
@@ -52,11 +52,11 @@ class StoreConfig(Tuning):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoresConfig(Tuning):
-    """Settings of all stores of a host; `tuned` overrides those of `Tuning` for single stores.
+    """Settings of all stores of a host. `tuned` overrides those of `Tuning` for single stores.
 
     Attributes:
-        folder: Where the SQLite files are; made with mode 0700 when the first store opens.
-        url: A `postgresql://` URL for every store, or `sqlite`; None means `sqlite`.
+        folder: Where the SQLite files are. Made with mode 0700 when the first store opens.
+        url: A `postgresql://` URL for every store, or `sqlite`. None means `sqlite`.
         urls: The same for single stores, by store name.
         tuned: Settings of `Tuning` for single stores, by store name and setting.
     """
@@ -67,7 +67,7 @@ class StoresConfig(Tuning):
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def of(self, store: str) -> StoreConfig:
-        """Return the settings of one store; `SetupError` if its URL is malformed or of another kind of database."""
+        """Return the settings of one store. `SetupError` if its URL is malformed or of another kind of database."""
         tuning: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Tuning)}
         variable = variable_name(store)
         tuning.update({**self.tuned.get(store, {}), **self.tuned.get(variable, {})})

@@ -38,7 +38,7 @@ class Entities:
     """A store's entities, on Pony's database."""
 
     def __init__(self, store: Store, config: StoreConfig, db: AdminSession, sessions: Sessions | None) -> None:
-        """Define the entities over `db`, for operations on `sessions`; `SetupError` if the factory raises."""
+        """Define the entities over `db`, for operations on `sessions`. `SetupError` if the factory raises."""
         assert store.entities is not None
         self._label = f"store {store.name}"
         self._optimistic = config.dialect != SQLITE
@@ -203,7 +203,7 @@ def _provider_class(dialect: str) -> Any:
 
 
 def translate_pony_error(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
-    """Return the store error for an exception of Pony or a driver; None for any other exception.
+    """Return the store error for an exception of Pony or a driver. None for any other exception.
 
     Pony wraps the driver's exception up to three times, differently for a flush, a commit and a query.
     """

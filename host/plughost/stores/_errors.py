@@ -26,10 +26,10 @@ class MisusedStore(StoreError):  # noqa: N818 - the classes are named for what h
 
 
 class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
-    """A row with this unique value exists already; nothing of the operation was kept.
+    """A row with this unique value exists already. Nothing of the operation was kept.
 
     Attributes:
-        columns: The columns of the violated constraint, if the database tells them; else empty.
+        columns: The columns of the violated constraint, if the database tells them, else empty.
     """
 
     def __init__(self, message: str, columns: tuple[str, ...] = ()) -> None:
@@ -38,7 +38,7 @@ class Duplicate(StoreError):  # noqa: N818 - reads better where it is caught
 
 
 class Busy(StoreError):  # noqa: N818 - reads better where it is caught
-    """Others held what the operation needs for too long, even after retries; nothing of the operation was kept."""
+    """Others held what the operation needs for too long, even after retries. Nothing of the operation was kept."""
 
 
 class Unavailable(StoreError):  # noqa: N818 - reads better where it is caught
@@ -77,7 +77,7 @@ class Damaged(Unavailable):
 
 
 class Overran(Busy):
-    """A statement took longer than allowed; it is not retried, since it would take as long again."""
+    """A statement took longer than allowed. It is not retried, since it would take as long again."""
 
 
 class OutcomeUnknown(StoreError):  # noqa: N818 - reads better where it is caught
@@ -85,11 +85,11 @@ class OutcomeUnknown(StoreError):  # noqa: N818 - reads better where it is caugh
 
 
 class SetupError(StoreError):
-    """A store cannot be opened until somebody fixes something; the message says what."""
+    """A store cannot be opened until somebody fixes something. The message says what."""
 
 
 class MigrationError(SetupError):
-    """A store's schema cannot be migrated to what the plugin's code needs; the message says which step and why."""
+    """A store's schema cannot be migrated to what the plugin's code needs. The message says which step and why."""
 
 
 class Forbidden(SetupError):  # noqa: N818 - reads better where it is caught
@@ -156,7 +156,7 @@ _KINDS: Final = (
 
 
 def translate(error: BaseException, label: str, *, reads: bool = False) -> StoreError | None:
-    """Return the store error for a driver's exception, by the database's code; None for any other exception.
+    """Return the store error for a driver's exception, by the database's code. None for any other exception.
 
     If the operation only `reads`, a refusal to write is its own fault.
     """

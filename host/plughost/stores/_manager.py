@@ -40,7 +40,7 @@ class Stores(Mapping[str, OpenStore[Any]]):
     """The stores of one generation, by name.
 
     Attributes:
-        failures: Plugin to the reason why one of its stores cannot be opened; then none of its stores is here.
+        failures: Plugin to the reason why one of its stores cannot be opened. Then none of its stores is here.
         doubts: Messages about stores that could not be tried.
         edited: Messages about migrations that were edited after they had been applied.
     """
@@ -107,11 +107,11 @@ def prepare_stores(
     """Return stores that are not open yet, for migrating, inspecting, backing up, restoring or purging.
 
     Args:
-        declared: Plugin to the stores that it declares; names are unique.
+        declared: Plugin to the stores that it declares. Names are unique.
         config: The settings of the stores.
         previous: The running generation's stores. One with the same declaration, migrations and settings is reused.
-        logger: Logs when a store is lost or back; by default nothing is logged.
-        events: Where every operation is published while somebody watches; by default nowhere.
+        logger: Logs when a store is lost or back. By default nothing is logged.
+        events: Where every operation is published while somebody watches. By default nowhere.
     """
     logger = logger or silent_logger()
     stores: dict[str, OpenStore[Any]] = {}
@@ -132,7 +132,7 @@ def prepare_stores(
 def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
     """Migrate stores, each in a transaction that `Stores.open` commits and `Stores.close` rolls back.
 
-    A store whose database is out of reach is migrated later, by its first operation; it is a failure if the running
+    A store whose database is out of reach is migrated later, by its first operation. It is a failure if the running
     generation serves it. The running generation's stores serve until these are open.
 
     Returns:
@@ -161,7 +161,7 @@ def migrate_stores(prepared: Stores, previous: Stores | None = None) -> Stores:
 
 
 def try_stores(prepared: Stores) -> Stores:
-    """Check which stores could be migrated and opened, and change nothing; returns as `migrate_stores`."""
+    """Check which stores could be migrated and opened, and change nothing. Returns as `migrate_stores`."""
     failures = dict(prepared.failures)
     doubts: list[str] = []
     edited: list[str] = []
@@ -185,7 +185,7 @@ def try_stores(prepared: Stores) -> Stores:
 def open_stores(
     declared: Mapping[str, Sequence[Store]], config: StoresConfig, previous: Stores | None = None
 ) -> Stores:
-    """Prepare, migrate and open stores at once; see `prepare_stores`."""
+    """Prepare, migrate and open stores at once. See `prepare_stores`."""
     stores = migrate_stores(prepare_stores(declared, config, previous), previous)
     stores.open(previous)
     return stores
@@ -199,7 +199,7 @@ def _without_failures(prepared: Stores, failures: Mapping[str, SetupError], prev
 
 
 def _is_reusable(one: OpenStore[Any], other: OpenStore[Any]) -> bool:
-    """Return whether one store can go on in place of another; versions may differ in their migrations alone."""
+    """Return whether one store can go on in place of another. Versions may differ in their migrations alone."""
     try:
         return one.state != "closed" and one.identity == other.identity
     except SetupError:  # its migrations can't be read, which `OpenStore.migrate` reports
@@ -212,11 +212,11 @@ class Statistics:
 
     Attributes:
         place: The file, or the URL with its password masked.
-        schema: The number of the newest applied migration; 0 if nothing was made yet.
+        schema: The number of the newest applied migration. 0 if nothing was made yet.
         latest: The number of the newest migration that the installed plugin has.
         rows: Table to the number of its rows.
         size: Its bytes on disk.
-        trouble: Why figures are missing; None if there are all.
+        trouble: Why figures are missing. None if there are all.
     """
 
     store: str
@@ -231,7 +231,7 @@ class Statistics:
 
 
 def statistics(store: OpenStore[Any]) -> Statistics:
-    """Return facts about a store, whether it is open or not; make and change nothing."""
+    """Return facts about a store, whether it is open or not. Make and change nothing."""
     config = store.database.config
     facts: dict[str, Any] = {"rows": {}}
     try:
@@ -248,7 +248,7 @@ def statistics(store: OpenStore[Any]) -> Statistics:
 
 
 def place_of(store: OpenStore[Any]) -> str | None:
-    """Return where a store keeps its data, with passwords masked; None if nothing was made yet.
+    """Return where a store keeps its data, with passwords masked. None if nothing was made yet.
 
     Raises:
         Unavailable: Its database cannot be reached.

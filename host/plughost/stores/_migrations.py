@@ -96,7 +96,7 @@ def read_migrations(store: Store, dialect: str) -> tuple[Migration, ...]:
 
 
 def _read_files(store: Store, dialect: str) -> dict[str, str]:
-    """Return the content of each file of migrations for a database, by name, in order; raises as `read_migrations`."""
+    """Return the content of each file of migrations for a database, by name, in order. Raises as `read_migrations`."""
     folder, name = store.migrations / dialect, dialect
     contents: dict[str, str] = {}
     try:
@@ -115,7 +115,7 @@ def _read_files(store: Store, dialect: str) -> dict[str, str]:
 
 
 def _ends_transaction(sql: str, dialect: str) -> bool:
-    """Return whether a statement begins or ends a transaction; the bodies of triggers and functions don't count."""
+    """Return whether a statement begins or ends a transaction. The bodies of triggers and functions don't count."""
     statements = split_statements(sql) if dialect == SQLITE else _QUOTED_BODY.sub("", sql).split(";")
     return any(_ENDS_TRANSACTION.fullmatch(COMMENT.sub("", each)) for each in statements)
 
@@ -139,8 +139,8 @@ class PendingMigrations:
     """The migrations that a store's schema lacks, in order.
 
     Attributes:
-        schema: The newest applied one's number; 0 if there is none.
-        breaking: The file of the first one that older code can't live with; None if there is none, or no schema yet.
+        schema: The newest applied one's number. 0 if there is none.
+        breaking: The file of the first one that older code can't live with. None if there is none, or no schema yet.
         edited: Files that were edited after they had been applied. That is not refused, since a corrected comment does
             no harm.
     """
@@ -178,7 +178,7 @@ def apply_migrations(steps: Iterable[Migration], store: Store, db: AdminSession)
     """Apply migrations in the open transaction.
 
     Raises:
-        MigrationError: One failed, or a constraint is broken afterwards; the message has the database's reason.
+        MigrationError: One failed, or a constraint is broken afterwards. The message has the database's reason.
     """
     what = ""
     try:

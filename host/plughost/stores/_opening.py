@@ -51,7 +51,7 @@ class StoreHandle:
     """
 
     def __init__(self, target: MigrationTarget, *, older: OlderStore | None = None, rehearse: bool = False) -> None:
-        """Migrate, and check the entities; raises as `OpenStore.migrate`.
+        """Migrate, and check the entities. Raises as `OpenStore.migrate`.
 
         `rehearse` tries a migration even if it has to wait for another host.
         """
@@ -91,7 +91,7 @@ class StoreHandle:
             raise
 
     def commit(self) -> bool:
-        """Commit the migrations, and return whether there were any; then the store is open.
+        """Commit the migrations, and return whether there were any. Then the store is open.
 
         Raises:
             OutcomeUnknown: Nobody can tell whether they were kept.
@@ -150,7 +150,7 @@ class StoreHandle:
             raise kind(message) from error
 
     def _were_committed(self, error: ConnectionLost) -> bool:
-        """Return whether the migrations were kept though the connection was lost; `OutcomeUnknown` if nobody can tell.
+        """Return whether the migrations were kept though the connection was lost. `OutcomeUnknown` if nobody can tell.
 
         The server may still be committing. It holds the lock of the migrations until then, which this waits for.
         """

@@ -65,7 +65,7 @@ class FairSemaphore:
     """Admits at most `limit` operations at once, and the others in the order of their arrival."""
 
     def __init__(self, limit: int, busy_message: str) -> None:
-        """Begin unused; `busy_message` is for an operation that waited too long."""
+        """Begin unused. `busy_message` is for an operation that waited too long."""
         self.in_use: int = 0
         self.waits: WaitStatistics = WaitStatistics()
         self.queue: deque[Any] = deque()
@@ -73,7 +73,7 @@ class FairSemaphore:
         self._limit, self._busy_message = limit, busy_message
 
     def acquire(self, waiter: Waiter, deadline: float, *, over_limit: bool = False) -> None:
-        """Return once it is the waiter's turn, or at once if it may go `over_limit`; `Busy` after the deadline."""
+        """Return once it is the waiter's turn, or at once if it may go `over_limit`. `Busy` after the deadline."""
         with self.lock:
             if over_limit or (self.in_use < self._limit and not self.queue):
                 self.in_use += 1
@@ -90,7 +90,7 @@ class FairSemaphore:
                 self.grant_next()
 
     def requeue(self, waiter: Waiter) -> None:
-        """Free the slot and wait at the head of the queue; take the slot back if none is granted soon."""
+        """Free the slot and wait at the head of the queue. Take the slot back if none is granted soon."""
         with self.lock:
             self.in_use -= 1
             self._enqueue(waiter, self.queue.appendleft)
@@ -104,7 +104,7 @@ class FairSemaphore:
             self.grant_next()
 
     def grant_next(self) -> None:
-        """Admit one more waiter, if there is room; the caller holds the lock."""
+        """Admit one more waiter, if there is room. The caller holds the lock."""
         if self.queue and self.in_use < self._limit:
             self.in_use += 1
             self.queue.popleft().granted.release()
@@ -132,7 +132,7 @@ class FairSemaphore:
 
 
 class Pool(ABC):
-    """At most `pool_size` connections, each used by one operation at a time; further operations wait in a queue.
+    """At most `pool_size` connections, each used by one operation at a time. Further operations wait in a queue.
 
     A connection that was idle for `pool_idle` seconds is closed, unless it is the last.
     """
@@ -168,7 +168,7 @@ class Pool(ABC):
         return self.slots.in_use + len(self._idle)
 
     def acquire(self, deadline: float, *, is_probe: bool = False) -> Any:
-        """Return a connection for the caller until `release`; a probe gets one more if all are in use.
+        """Return a connection for the caller until `release`. A probe gets one more if all are in use.
 
         Raises:
             Busy: All were in use until the deadline.
@@ -197,7 +197,7 @@ class Pool(ABC):
                 raise
 
     def release(self, connection: Any) -> None:
-        """Take a connection back, and close it if it can't be used again; never raises."""
+        """Take a connection back, and close it if it can't be used again. Never raises."""
         now = time.monotonic()
         if self.slots.in_use <= self.size and self._is_clean(connection):
             self._idle.append((connection, now))
@@ -220,22 +220,22 @@ class Pool(ABC):
         self.shrink(inf, minimum=0)
 
     def close(self) -> bool:
-        """Close every connection, those in use once they are released; return whether all are closed."""
+        """Close every connection, those in use once they are released. Return whether all are closed."""
         self.closed.set()
         self.disconnect()
         return not self.slots.in_use
 
 
 class Gate:
-    """Admits operations while the store serves, one per thread; entering and leaving takes no lock.
+    """Admits operations while the store serves, one per thread. Entering and leaving takes no lock.
 
     Attributes:
-        refusal: Why operations are refused; None while they are admitted. `MisusedStore` before the store is migrated,
-            `Unavailable` once it is closed; in between, operations wait while it is `Busy`.
+        refusal: Why operations are refused. None while they are admitted. `MisusedStore` before the store is migrated,
+            `Unavailable` once it is closed. In between, operations wait while it is `Busy`.
     """
 
     def __init__(self, label: str, patience: float) -> None:
-        """Refuse operations at first; `drain` waits no longer than `patience` seconds."""
+        """Refuse operations at first. `drain` waits no longer than `patience` seconds."""
         self.refusal: StoreError | None = MisusedStore(
             f"The {label} is not open yet: stores open after the hooks that build the host. "
             "Use it in started, or when a request comes."
@@ -249,7 +249,7 @@ class Gate:
         return isinstance(self.refusal, Unavailable)
 
     def enter(self, deadline: float) -> None:
-        """Begin an operation of this thread once the gate is open; raise the refusal, `Busy` after the deadline.
+        """Begin an operation of this thread once the gate is open. Raise the refusal, `Busy` after the deadline.
 
         Inside another operation, raise `MisusedStore`.
         """
@@ -281,7 +281,7 @@ class Gate:
         self._running.pop(threading.get_ident(), None)
 
     def drain(self) -> None:
-        """Make operations wait, and wait for running ones; if one takes too long, admit others and raise `Busy`."""
+        """Make operations wait, and wait for running ones. If one takes too long, admit others and raise `Busy`."""
         before, pause = self.refusal, Busy(f"The {self._label} is being migrated.")
         if not self.is_closed:
             self.refusal = pause

@@ -77,7 +77,7 @@ class PostgreSQL(BaseDatabase):
         return PostgreSQLSessions(self)
 
     def connect(self, seconds: float, **settings: int) -> Any:
-        """Return a new connection that holds the claim that a host serves the store; see `exclusive_claim`."""
+        """Return a new connection that holds the claim that a host serves the store. See `exclusive_claim`."""
         claim = f"{IS_UNSHARED} AND pg_try_advisory_lock_shared({lock_key(self.store)}), ({_INCARNATION})"
         connection, found = self._connect(claim, seconds, **settings)
         claimed, connection.incarnation = found
@@ -155,8 +155,8 @@ class PostgreSQL(BaseDatabase):
     def _connect(self, columns: str, seconds: float | None = None, **settings: int) -> tuple[Any, Any]:
         """Return a new connection in autocommit mode, with settings of the server, and the row of these columns.
 
-        Give up after `connect_timeout` for the connection and as long again for the row, since a pooler lets clients
-        in that then wait for its server; and after some seconds in all.
+        Give up after `connect_timeout` for the connection, and after as long again for the row, since a pooler lets
+        clients in that then wait for its server. Never wait longer than `seconds` in all.
         """
         driver = driver_for(self.store)
         try:
@@ -196,7 +196,7 @@ class PostgreSQL(BaseDatabase):
     def _connecting(self) -> Iterator[None]:
         """Translate the errors of a connection that is not in use yet.
 
-        `Refused` if the server is there, but takes none at the moment; `Unreached` if it is away or closed it.
+        `Refused` if the server is there, but takes none at the moment. `Unreached` if it is away or closed it.
         """
         try:
             yield
@@ -276,7 +276,7 @@ class PostgreSQLSessions(Pool):
         self.disconnect()
 
     def transaction_status(self, transaction: int, incarnation: object, deadline: float) -> str | None:
-        """Return the status of a transaction: committed, aborted or in progress; None if nobody can tell.
+        """Return the status of a transaction: committed, aborted or in progress. None if nobody can tell.
 
         After a crash, the server's next `incarnation` may give the number of a lost transaction to another one.
         """
@@ -300,7 +300,7 @@ class PostgreSQLSessions(Pool):
         """Return None: PostgreSQL has an error of its own for it."""
 
     def _connect(self, deadline: float) -> Any:
-        """Return a new connection; give up at the deadline.
+        """Return a new connection. Give up at the deadline.
 
         If the server refuses one, the store gives another back: else a store that lost its connections might get none,
         as long as those of this and of other hosts need more than there are.
@@ -382,7 +382,7 @@ class PostgreSQLSessions(Pool):
 
 
 def driver_for(store: str) -> Any:
-    """Return psycopg2; `SetupError` if it is not installed, or can't be imported."""
+    """Return psycopg2. `SetupError` if it is not installed, or can't be imported."""
     try:
         return import_optional("psycopg2", extra="postgresql")
     except LibraryError as error:

@@ -39,7 +39,7 @@ _IDLE_SESSIONS_END: Final = 140000  # from this version on, `idle_session_timeou
 _SHARED_LOCK: Final = "plughost migrations"
 _MARK: Final = "plughost.connected"
 IS_UNSHARED: Final = f"coalesce(current_setting('{_MARK}', true), '') = ''"
-"""Whether a session of the server was not given to a connection of a host yet, in SQL; see `begin_session`."""
+"""Whether a session of the server was not given to a connection of a host yet, in SQL. See `begin_session`."""
 _SETTINGS: Final = {
     _MARK: "on",
     "timezone": "UTC",
@@ -85,7 +85,7 @@ class PostgreSQLSession(Session):
         return fetch(cursor)
 
     def _send(self, cursor: Any, sql: str, values: tuple[object, ...] | None = None) -> None:
-        """Run a statement, and count the wait if a lock was not to be had; successful waits are not reported."""
+        """Run a statement, and count the wait if a lock was not to be had. Successful waits are not reported."""
         begun = time.monotonic()
         try:
             cursor.execute(sql, values)
@@ -95,7 +95,7 @@ class PostgreSQLSession(Session):
             raise
 
     def _lock_timeout(self) -> str:
-        """Return a statement that limits waits for locks to the remaining time; empty if the default will do."""
+        """Return a statement that limits waits for locks to the remaining time. Empty if the default will do."""
         left = self._deadline - time.monotonic()
         return "" if left > 0.99 * self.sessions.patience else f"SET LOCAL lock_timeout = {max(1, int(left * 1000))};\n"
 
@@ -143,7 +143,7 @@ class WriteSession(PostgreSQLSession):
             )
 
     def commit(self) -> None:
-        """Commit; if the connection is lost meanwhile, ask over another one whether the commit was done."""
+        """Commit. If the connection is lost meanwhile, ask over another one whether the commit was done."""
         connection = self._connection
         transaction: int | None = None
         try:
@@ -169,7 +169,7 @@ class WriteSession(PostgreSQLSession):
         super().undo()
 
     def _resolve_outcome(self, transaction: int, incarnation: object, error: Exception) -> None:
-        """Return if the transaction was committed; `OutcomeUnknown` if nobody can tell within `patience` seconds."""
+        """Return if the transaction was committed. `OutcomeUnknown` if nobody can tell within `patience` seconds."""
         deadline = time.monotonic() + self.sessions.patience
         label = self.sessions.label
         while True:
@@ -254,7 +254,7 @@ class PostgreSQLAdminSession(BaseAdminSession, PostgreSQLSession):
 
 
 def lock_key(name: str) -> int:
-    """Return the 64-bit key of an advisory lock; keys are per database."""
+    """Return the 64-bit key of an advisory lock. Keys are per database."""
     return int.from_bytes(hashlib.blake2b(f"plughost store {name}".encode(), digest_size=8).digest(), signed=True)
 
 
@@ -264,7 +264,7 @@ def begin_session(cursor: Any, columns: str, settings: Mapping[str, object], lab
     As options of the connection, a pooler would refuse or ignore the settings.
 
     Raises:
-        SetupError: A pooler lets connections share a session of the server, and so their claims and settings; or the
+        SetupError: A pooler lets connections share a session of the server, and so their claims and settings. Or the
             database can't hold every text, or the session begins with another syntax of texts.
     """
     connection = cursor.connection

@@ -61,7 +61,7 @@ class Session(ABC):
     _returning = ""
 
     def __init__(self, sessions: Any, deadline: float) -> None:
-        """Open nothing; the first statement waits for a connection until the deadline, in `time.monotonic`'s time."""
+        """Open nothing. The first statement waits for a connection until the deadline, in `time.monotonic`'s time."""
         self.sessions: Any = sessions
         self._deadline = deadline
         self._connection: Any = None
@@ -131,7 +131,7 @@ class Session(ABC):
             self.sessions.release(connection)
 
     def undo(self) -> None:
-        """Roll back what was written, and end the session; never raises."""
+        """Roll back what was written, and end the session. Never raises."""
         Session.commit(self)
 
     def restart(self) -> None:
@@ -141,7 +141,7 @@ class Session(ABC):
 
 
 def fetch_all(cursor: Any) -> list[Row]:
-    """Return all rows of a driver's cursor; none for a statement that returns no rows."""
+    """Return all rows of a driver's cursor: no rows if the statement returns none."""
     return cursor.fetchall() if cursor.description else []
 
 
@@ -200,14 +200,14 @@ class BaseAdminSession(Session):
 
     @abstractmethod
     def columns(self, table: str) -> frozenset[str]:
-        """Return the names of a table's columns; none without the table."""
+        """Return the names of a table's columns: an empty set without the table."""
 
     def has_table(self, name: str) -> bool:
         """Return whether there is a table of this name."""
         return bool(self.columns(name))
 
     def schema_number(self) -> int:
-        """Return the number of the store's newest applied migration; 0 if there is none."""
+        """Return the number of the store's newest applied migration. 0 if there is none."""
         if not self.has_table(TABLE):
             return 0
         newest = f"SELECT coalesce(max(number), 0) FROM {TABLE} WHERE store = ?"  # noqa: S608 - our own table's name  # nosec B608
@@ -223,7 +223,7 @@ class BaseDatabase:
         self.label: str = f"store {store}"
 
     def turn(self) -> AbstractContextManager[object]:
-        """Exclude other hosts that migrate, purge or restore; a file has one host."""
+        """Exclude other hosts that migrate, purge or restore. A file has one host."""
         return nullcontext()
 
     def refuse_read_only(self) -> None:

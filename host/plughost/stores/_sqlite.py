@@ -52,12 +52,12 @@ class SQLite(BaseDatabase):
         self.file: _sqlite_files.SQLiteFile = _sqlite_files.SQLiteFile(store, config.path, read_only=config.read_only)
 
     def sessions(self, *, for_pony: bool) -> SQLiteSessions:
-        """Return what makes sessions, after checking the database; `Damaged` if it did not pass the check."""
+        """Return what makes sessions, after checking the database. `Damaged` if it did not pass the check."""
         self.file.remember()
         return SQLiteSessions(self, for_pony=for_pony)
 
     def check(self) -> None:
-        """Check the whole database, if it exists; raise a `StoreError` if it is not in order."""
+        """Check the whole database, if it exists. Raise a `StoreError` if it is not in order."""
         if self.exists():
             self.file.check_integrity("integrity_check")
         elif self.lock_file.exists() and not self.config.read_only:
@@ -76,7 +76,7 @@ class SQLite(BaseDatabase):
             return _TrialSession(_sqlite_files.connect_to_read(self.path), self.store)
 
     def exists(self) -> bool:
-        """Return whether the database, or a remnant of it, exists; never make one."""
+        """Return whether the database, or a remnant of it, exists. Never make one."""
         return self.file.exists() or self.file.is_lost
 
     def administer(self) -> SQLiteAdminSession:
@@ -94,11 +94,11 @@ class SQLite(BaseDatabase):
         """Return None: no other host can use it."""
 
     def shared_claim(self) -> AbstractContextManager[None]:
-        """Claim that a host serves the store, together with other hosts; `Busy` while it is purged."""
+        """Claim that a host serves the store, together with other hosts. `Busy` while it is purged."""
         return self._claim(fcntl.LOCK_SH, f"The {self.label} is being purged or restored.")
 
     def exclusive_claim(self) -> AbstractContextManager[None]:
-        """Exclude every host, for purging and restoring; `Busy` while a host serves the store."""
+        """Exclude every host, for purging and restoring. `Busy` while a host serves the store."""
         self.refuse_read_only()
         refusal = f"A host serves the {self.label} ({self.path}): stop it first, or disable the plugin there."
         return self._claim(fcntl.LOCK_EX, refusal)
@@ -121,7 +121,7 @@ class SQLite(BaseDatabase):
             yield
 
     def erase(self, _tables: Iterable[str]) -> None:
-        """Drop the tables and the record of their migrations; call it inside `exclusive_claim`."""
+        """Drop the tables and the record of their migrations. Call it inside `exclusive_claim`."""
         for suffix in ("", "-wal", "-shm", "-journal"):
             _sqlite_files.real_path(self.path, suffix).unlink(missing_ok=True)
         self.path.unlink(missing_ok=True)  # if it is a link
@@ -164,7 +164,7 @@ class SQLiteSessions(Pool):
             raise Unavailable(f"The file of the {self.label} is read-only")
 
     def claim(self) -> None:
-        """Open a first connection for Pony, which prepares it slowly; `SQLite.shared_claim` holds the claim."""
+        """Open a first connection for Pony, which prepares it slowly. `SQLite.shared_claim` holds the claim."""
         if self._for_pony:
             self.release(self.acquire(0.0))
 
@@ -277,7 +277,7 @@ class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
         return frozenset(name for (name,) in self.rows("SELECT lower(name) FROM pragma_table_xinfo(?)", table))
 
     def check_privileges(self, _tables: Iterable[str], *, writes: bool) -> None:
-        """Raise `Damaged` if the database's user lacks a privilege that the store needs; here is none."""
+        """Raise `Damaged` if the database's user lacks a privilege that the store needs. SQLite has none."""
 
     def size(self, _tables: Iterable[str]) -> int:
         """Return how many bytes the store takes on disk."""
@@ -292,12 +292,12 @@ class SQLiteAdminSession(BaseAdminSession, SQLiteSession):
         self.rows("BEGIN IMMEDIATE")  # keeps other writers out from its beginning
 
     def check_deferred(self) -> None:
-        """Check the constraints that are deferred to the commit; raise a `StoreError` if one is broken."""
+        """Check the constraints that are deferred to the commit. Raise a `StoreError` if one is broken."""
         for table, row, parent, _ in self.rows("PRAGMA foreign_key_check"):
             raise StoreError(f"store {self._store}: row {row} of the table {table} refers to what is not in {parent}")
 
     def commit_transaction(self) -> None:
-        """Commit the transaction; if this raises a `StoreError`, nothing of it was kept."""
+        """Commit the transaction. If this raises a `StoreError`, nothing of it was kept."""
         if not self.connection.in_transaction:
             raise StoreError(f"store {self._store}: the transaction was ended from inside")
         self.rows("COMMIT")
@@ -315,7 +315,7 @@ class _TrialSession(SQLiteAdminSession):
 
 
 def split_statements(sql: str) -> Iterator[str]:
-    """Yield the statements of a script; a semicolon in a string, comment or trigger ends none."""
+    """Yield the statements of a script. A semicolon in a string, comment or trigger ends none."""
     statement = ""
     for piece in sql.split(";")[:-1]:
         statement += piece + ";"

@@ -57,7 +57,7 @@ def real_path(path: Path, suffix: str = "") -> Path:
 def connect(path: Path, timeout: float, *, mode: str = "rw", for_pony: bool = False) -> sqlite3.Connection:
     """Return a connection in autocommit mode to an existing database, for one thread at a time.
 
-    `mode` is a mode of SQLite's URIs; `for_pony` adds the SQL functions that Pony's queries need.
+    `mode` is a mode of SQLite's URIs. `for_pony` adds the SQL functions that Pony's queries need.
     """
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     if not for_pony:
@@ -83,7 +83,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy a database over another; `Busy` if one of them is locked for longer than its connection waits."""
+    """Copy a database over another. `Busy` if one of them is locked for longer than its connection waits."""
 
     def refuse_lock(status: int, _remaining: int, _total: int) -> None:
         if status in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:  # `backup` would wait without limit
@@ -119,7 +119,7 @@ class SQLiteFile:
         return real_path(self.path, "-shm")
 
     def create(self) -> None:
-        """Make the file unless it is there; `Damaged` if it was deleted."""
+        """Make the file unless it is there. `Damaged` if it was deleted."""
         if self._status is not None:
             self._stat(self.path)
             return
@@ -165,7 +165,7 @@ class SQLiteFile:
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection, deadline: float) -> None:
-        """Switch the file to WAL; SQLite does not wait while another process does the same."""
+        """Switch the file to WAL. SQLite does not wait while another process does the same."""
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
@@ -206,7 +206,7 @@ class SQLiteFile:
         self._verify_log()
 
     def verify_to_write(self) -> None:
-        """Check also that the log was not shortened; call it only from the connection that writes.
+        """Check also that the log was not shortened. Call it only from the connection that writes.
 
         A write behind the end of a shortened log leaves a hole, which a checkpoint would copy to the file.
         """

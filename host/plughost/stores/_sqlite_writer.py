@@ -43,7 +43,7 @@ class Writer:
     def __init__(
         self, connect: Callable[[], sqlite3.Connection], file: SQLiteFile, patience: float, label: str
     ) -> None:
-        """Open nothing yet; after each commit, the file is verified before anything is acknowledged."""
+        """Open nothing yet. After each commit, the file is verified before anything is acknowledged."""
         self.slots: FairSemaphore = FairSemaphore(1, f"The {label} is busy: other writers held it for {patience:g} s.")
         self._connect, self._file, self._patience, self._label = connect, file, patience, label
         self._closed = False
@@ -76,7 +76,7 @@ class Writer:
         return result
 
     def begin(self, deadline: float) -> sqlite3.Connection:
-        """Begin a transaction of the caller, and return its connection; `end` must follow."""
+        """Begin a transaction of the caller, and return its connection. `end` must follow."""
         self.slots.acquire(_Write(), deadline)
         try:
             return self._begin(deadline)

@@ -50,7 +50,7 @@ class OpenStore(Generic[E]):
     operation returns plain values, nothing of Pony. It may be run again, so it changes nothing but the store. A thread
     runs one operation at a time, whatever the store.
 
-    A store is prepared, then migrated, then opened. Operations are refused before it is migrated; from then on they
+    A store is prepared, then migrated, then opened. Operations are refused before it is migrated. From then on they
     wait until it is open.
 
     If the database is lost, operations wait for it until `patience` seconds after the loss. Then they fail at once with
@@ -106,7 +106,7 @@ class OpenStore(Generic[E]):
 
     @property
     def schema(self) -> int | None:
-        """The number of its schema; None before it is opened."""
+        """The number of its schema. None before it is opened."""
         handle = self._availability.handle
         return handle.schema if handle is not None else None
 
@@ -141,7 +141,7 @@ class OpenStore(Generic[E]):
         """Migrate the store, unseen by others until `open` commits that or `close` rolls it back.
 
         Raises:
-            SetupError: Somebody has to fix something first; the message says what.
+            SetupError: Somebody has to fix something first. The message says what.
             Unavailable: The database cannot be reached.
             Busy: Others hold it.
         """
@@ -153,7 +153,7 @@ class OpenStore(Generic[E]):
         self._availability.record_loss(error, at_opening=True)
 
     def open(self) -> bool:
-        """Commit the migrations, and admit operations; return whether anything was migrated.
+        """Commit the migrations, and admit operations. Return whether anything was migrated.
 
         Raises:
             StoreError: The commit failed, and nothing was kept. Operations try again.
@@ -171,7 +171,7 @@ class OpenStore(Generic[E]):
         return was_migrated
 
     def try_migrations(self) -> tuple[str, ...]:
-        """Check whether the store could be migrated and opened, and change nothing; raises as `migrate`.
+        """Check whether the store could be migrated and opened, and change nothing. Raises as `migrate`.
 
         Returns:
             The files of migrations that were edited after they had been applied.
@@ -180,7 +180,7 @@ class OpenStore(Generic[E]):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Make operations wait while a block runs, without connections; `Busy` if one takes too long before it."""
+        """Make operations wait while a block runs, without connections. `Busy` if one takes too long before it."""
         self._gate.drain()
         try:
             self._availability.close()
@@ -192,7 +192,7 @@ class OpenStore(Generic[E]):
                     self._availability.ensure_open(time.monotonic())
 
     def close(self) -> None:
-        """Close the connections for good; operations that still run keep theirs until they end."""
+        """Close the connections for good. Operations that still run keep theirs until they end."""
         closed = f"The {self._label} is closed: another version of its plugin serves, or none."
         self._gate.refusal = Unavailable(closed)
         handle, self._uncommitted = self._uncommitted, None
@@ -203,10 +203,10 @@ class OpenStore(Generic[E]):
             self.claims.close()
 
     def read(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run an operation that only reads. Each query sees what is committed by then; on SQLite, no writer delays it.
+        """Run an operation that only reads. Each query sees what is committed by then. On SQLite, no writer delays it.
 
         Args:
-            operation: Called with the entities or the session, then `args` and `kwargs`; its result is returned.
+            operation: Called with the entities or the session, then `args` and `kwargs`. Its result is returned.
             *args: Passed to the operation.
             **kwargs: Passed to the operation.
 
@@ -236,7 +236,7 @@ class OpenStore(Generic[E]):
     def single(self, operation: Callable[Concatenate[E, P], T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an operation of exactly one statement, which is committed at once.
 
-        This is the fastest way to write. On SQLite, statements of several threads share a commit; on PostgreSQL, it
+        This is the fastest way to write. On SQLite, statements of several threads share a commit. On PostgreSQL, it
         takes one round trip. If the connection is lost meanwhile, the outcome is unknown, while `run` can ask for it.
         With entities, this is the same as `run`. It raises what `run` raises.
         """
@@ -247,7 +247,7 @@ class OpenStore(Generic[E]):
     def batches(
         self, query: Callable[[E, K | None, int], Sequence[T]], key: Callable[[T], K], size: int = 1000
     ) -> Iterator[Sequence[T]]:
-        """Yield the rows of a long list in batches, none empty; memory stays bounded, and no session stays open.
+        """Yield the rows of a long list in batches, none empty. Memory stays bounded, and no session stays open.
 
         Args:
             query: Called with the entities or the session, the key of the last row so far (None at first) and `size`.
@@ -268,7 +268,7 @@ class OpenStore(Generic[E]):
             after = key(rows[-1])
 
     def ping(self) -> None:
-        """Check that the database answers, is in order and takes writes; raises as `run`."""
+        """Check that the database answers, is in order and takes writes. Raises as `run`."""
         self._publish(Mode.READ, self._ping)
 
     def _observe(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
@@ -297,7 +297,7 @@ class OpenStore(Generic[E]):
                 self.events.publish(Event("store", self.plugin, fields))
 
     def _admit(self, mode: Mode, operation: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        """Run an operation once the gate admits it; never raise a driver's error."""
+        """Run an operation once the gate admits it. Never raise a driver's error."""
         deadline = time.monotonic() + self._patience
         self._gate.enter(deadline)
         try:
