@@ -183,6 +183,29 @@ def test_a_read_only_folder_is_not_read_beside_a_log(
         assert not check(reading["catalog"]).up
 
 
+def test_a_file_that_was_read_only_at_the_start_is_written_once_it_may_be(
+    opening: Callable[..., Stores], products: Store, folder: Path
+) -> None:
+    """A connection that SQLite opened only to read is not kept for later writes."""
+    config = StoresConfig(folder=folder / "stores", patience=0.3, pause=0.01)
+    opening(config, products).close()
+    for path in (config.folder, *config.folder.iterdir()):
+        path.chmod(0o777)
+    stores = prepare_stores({"plugin": (products,)}, config)
+    store = stores["catalog"]
+    assert store.migrations  # read here, since the other user may not
+    with closing(stores):
+        with forbidden(config.folder / "catalog.sqlite3"):
+            migrate_stores(stores).open()
+            for write in (store.single, store.run):
+                with pytest.raises(Unavailable, match="is read-only"):
+                    write(add, "refused")
+            assert not check(store).up
+        store.single(add, "first")
+        store.run(add, "second")
+        assert (check(store).up, store.read(skus)) == (True, ["first", "second"])
+
+
 @contextmanager
 def forbidden(*paths: Path) -> Iterator[None]:
     """Make a file or folder read-only, as a user for whom this has an effect."""

@@ -160,8 +160,8 @@ class SQLiteSessions(Pool):
     def probe(self, *, writes: bool = False, deadline: float | None = None) -> None:
         """Check that the database is there and in order, and that it takes writes if `writes`."""
         self._open_reader().close()
-        if writes and not self._is_read_only and not os.access(self._file.path, os.W_OK):
-            raise Unavailable(f"The file of the {self.label} is read-only")
+        if writes and not self._is_read_only:
+            self._file.refuse_read_only()
 
     def claim(self) -> None:
         """Open a first connection for Pony, which prepares it slowly. `SQLite.shared_claim` holds the claim."""

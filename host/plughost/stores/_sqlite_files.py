@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from plughost._files import make_folder
-from plughost.stores._errors import Busy, Damaged, StoreError, one_line, translate, translated
+from plughost.stores._errors import Busy, Damaged, StoreError, Unavailable, one_line, translate, translated
 
 QUICK_CHECK_LIMIT: Final = 64 * 1024 * 1024
 """Up to this size, in bytes, a file is checked when its store opens, which takes about a second on a slow disk."""
@@ -291,6 +291,12 @@ class SQLiteFile:
             return self.path.exists()
         except OSError as error:
             raise Damaged(f"{self._name} can't be looked at: {error.strerror}") from error
+
+    def refuse_read_only(self) -> None:
+        """Raise `Unavailable` if the file can't be written: SQLite opens such a file to read, which lasts."""
+        self._stat(self.path)
+        if not os.access(self.path, os.W_OK, effective_ids=True):
+            raise Unavailable(f"{self._name} is read-only")
 
     def _stat(self, path: Path) -> os.stat_result:
         try:

@@ -114,6 +114,7 @@ class Writer:
     def _begin(self, deadline: float) -> sqlite3.Connection:
         is_new = self._connection is None
         if self._connection is None:
+            self._file.refuse_read_only()
             self._connection = self._connect()
         else:
             self._file.verify_to_write()
