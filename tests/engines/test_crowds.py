@@ -164,6 +164,13 @@ def test_a_silent_connection_is_closed(serve: Serve, http1_lane: Lane, gate: Gat
         assert is_closed(connection)
 
 
+def test_a_body_that_stops_is_answered(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
+    """A body that brings nothing for the idle time-out is 408, as one that takes too long in all."""
+    with serve(gate, http1_lane, idle_timeout=1).connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
+        assert connection.recv(12) == b"HTTP/1.1 408"
+
+
 def test_a_slow_body_is_aborted(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """The time limit applies even if its bytes arrive regularly."""
     with serve(gate, http1_lane, idle_timeout=10, body_timeout=1).connect() as connection:
