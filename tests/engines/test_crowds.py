@@ -16,13 +16,15 @@ import h2.connection
 import h2.events
 import h2.settings
 import pytest
+from tests.lanes import Lane
+
+from plughost._servers.waitress import Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication
 
     from tests.engines.conftest import Environ, Exchange, Gate, Serve, Served, WaitUntil
-    from tests.lanes import Lane
 
 IDLE, HALF_SENT, SLOW_BODIES = 1100, 500, 20
 
@@ -162,6 +164,13 @@ def test_a_silent_connection_is_closed(serve: Serve, http1_lane: Lane, gate: Gat
         assert is_closed(connection)
 
 
+def test_a_body_that_stops_is_answered(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
+    """A body that brings nothing for the idle time-out is 408, as one that takes too long in all."""
+    with serve(gate, http1_lane, idle_timeout=1).connect() as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nabc")
+        assert connection.recv(12) == b"HTTP/1.1 408"
+
+
 def test_a_slow_body_is_aborted(serve: Serve, http1_lane: Lane, gate: Gate) -> None:
     """The time limit applies even if its bytes arrive regularly."""
     with serve(gate, http1_lane, idle_timeout=10, body_timeout=1).connect() as connection:
@@ -299,6 +308,25 @@ def test_idle_connections_make_room_for_a_crowd(serve: Serve, lane: Lane, gate: 
     served = serve(gate, lane, connection_limit=10)
     opened = connect(served, 100)
     assert_served(served)
+    for connection in opened:
+        connection.close()
+
+
+def test_each_look_at_a_full_listener_makes_room(serve: Serve, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waitress closes idle connections each time that it finds all places taken, however quickly a crowd took them."""
+    maintain, known = Server._maintain, list[bool]()
+
+    def spy(server: Server, now: float) -> None:
+        if len(server._map) >= server.adj.connection_limit:
+            known.append(server.in_connection_overflow)
+        maintain(server, now)
+
+    monkeypatch.setattr(Server, "_maintain", spy)
+    served = serve(gate, Lane("waitress", "http"), connection_limit=10)
+    opened = connect(served, 100)
+    assert_served(served)
+    assert known
+    assert all(known)
     for connection in opened:
         connection.close()
 

@@ -164,6 +164,17 @@ def test_links_lead_through_the_list(client: httpx.Client, how: str, query: str,
     assert client.get(answer.links["first"]["url"]).json() == met[: 4 if "size=" in query else 2]
 
 
+@pytest.mark.parametrize("how", ["pages", "cursor"])
+def test_no_link_is_longer_than_an_accepted_address(client: httpx.Client, how: str) -> None:
+    """An address whose quotation marks links would encode beyond the limit is refused, and a shorter one is not."""
+    asked = [f"/wares/{how}?page=1&name=" + "'" * number for number in (2000, 8000)]
+    if how == "cursor":
+        asked = [each.replace("page=1&", "") for each in asked]
+    answers = [client.get(client.base_url.copy_with(raw_path=each.encode())) for each in asked]
+    assert [each.status_code for each in answers] == [200, 414]
+    assert len(answers[0].headers["Link"]) < 65536
+
+
 def test_pages_are_counted(client: httpx.Client) -> None:
     """There is a total, and links to the last page and back; past the end, a page is empty."""
     answer = client.get("/wares/pages/?page=1")

@@ -36,6 +36,7 @@ _QUIET_SECONDS: Final = 1.0  # for which a connection must be idle before a drai
 _BUSY_SECONDS: Final = 1.0  # for which a drain waits for clients that keep sending requests
 _TOLERANCE_SECONDS: Final = 0.01
 _POLL_SECONDS: Final = 0.05
+_ANSWER_SECONDS: Final = 1.0  # in which a body that is overdue is answered before its connection counts as idle
 _CHECK_SECONDS: Final = 0.25  # between two checks of requests that wait for their clients
 _STOP_SECONDS: Final = 2.0
 _MAX_UNTAKEN_BYTES: Final = 256 * 1024 * 1024  # of responses that wait in granian for their clients
@@ -127,7 +128,7 @@ class GranianEngine:
                     self._disconnect(disconnected.__contains__)
                 if now > checked_at + max(0.5, timeout / 4):
                     checked_at = now
-                    self._disconnect_idle(timeout)
+                    self._disconnect_idle(timeout + _ANSWER_SECONDS)
                     self._abandon_stuck(timeout)
                 files = connections.count_descriptors()
                 if now > evicted_at + interval or files == sys.maxsize:

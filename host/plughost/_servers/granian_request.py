@@ -19,13 +19,8 @@ from urllib.parse import unquote_to_bytes
 from plughost._servers.base import MEMORY_LIMIT, RECEIVED
 from plughost._servers.connections import peer_address
 from plughost._servers.granian_response import ListenerState, RequestJob
-from plughost._servers.responses import (
-    LINGER_BYTES,
-    LINGER_IDLE_SECONDS,
-    LINGER_SECONDS,
-    MAX_DIGITS,
-    MAX_TARGET_BYTES,
-)
+from plughost._servers.responses import LINGER_BYTES, LINGER_IDLE_SECONDS, LINGER_SECONDS, MAX_DIGITS
+from plughost.http._routing import MAX_TARGET_BYTES
 
 if TYPE_CHECKING:
     from plughost._servers.base import Application, EngineOptions

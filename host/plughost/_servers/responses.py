@@ -21,8 +21,6 @@ LINGER_SECONDS: Final = 15.0
 LINGER_IDLE_SECONDS: Final = 1.0
 LINGER_BYTES: Final = 64 * 1024 * 1024
 
-MAX_TARGET_BYTES: Final = 8192
-"""Bytes of path and query that are accepted: responses repeat them in links, and clients limit the size of a head."""
 MAX_DIGITS: Final = 19
 """Digits of a Content-Length."""
 

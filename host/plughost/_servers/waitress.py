@@ -146,7 +146,10 @@ class Server(TcpWSGIServer):  # type: ignore[misc]  # waitress is untyped
         for _ in range(busiest):
             before = len(self.active_channels)
             super().handle_accept()
-            if len(self.active_channels) == before or len(self._map) > self.adj.connection_limit:
+            if len(self.active_channels) == before:
+                return
+            if len(self._map) >= self.adj.connection_limit:
+                self.in_connection_overflow = True  # for `_maintain`, which may come before `readable`
                 return
 
     def fix_addr(self, addr: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -127,10 +127,9 @@ class Channel(HTTPChannel):  # type: ignore[misc]  # waitress is untyped
             return bool(now > self._linger_until or silent > LINGER_IDLE_SECONDS)
         if self.requests:
             return bool(self.total_outbufs_len and silent > idle)
-        return bool(
-            silent > idle
-            or (self.request is not None and not self.is_receiving and now - self.request.started_at > idle)
-        )
+        if self.is_receiving:
+            return False  # the body has limits of its own, beyond which it is answered
+        return bool(silent > idle or (self.request is not None and now - self.request.started_at > idle))
 
     @property
     def is_receiving(self) -> bool:

@@ -21,9 +21,10 @@ from waitress.task import ErrorTask, WSGITask
 from waitress.utilities import BadRequest
 
 from plughost._servers.base import RECEIVED, CutOffError
-from plughost._servers.responses import MAX_DIGITS, MAX_TARGET_BYTES, engine_error, slices
+from plughost._servers.responses import MAX_DIGITS, engine_error, slices
 from plughost._waiting import Pause
 from plughost.http._response import check_name, status_code
+from plughost.http._routing import MAX_TARGET_BYTES
 
 _LOGGER: Final = logging.getLogger("plughost._servers")
 _LINES_LIMIT: Final = 8192  # bytes of a chunk's line, or of all trailer fields

@@ -11,17 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import urlencode
 
+import falcon
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from plughost._api.declarations import Parameter
 from plughost.http._errors import Invalid, Violation
 from plughost.http._json.codec import MalformedJSON, decode, encode
-from plughost.http._routing import raw_path
+from plughost.http._routing import MAX_TARGET_BYTES, raw_path
 
 if TYPE_CHECKING:
-    import falcon
-
     from plughost.http._request import Request
 
 T = TypeVar("T")
@@ -274,6 +273,8 @@ class Page:
     def send(self, req: Request, resp: falcon.Response, items: Sequence[T], total: int | None = None) -> list[T]:
         """Set `Link` and `X-Total-Count`, and return the items for the response.
 
+        A request whose links would be longer than an accepted address is 414: encoding makes some characters longer.
+
         Args:
             req: The request.
             resp: Its response.
@@ -281,6 +282,8 @@ class Page:
             total: How many items there are on all pages. None with a cursor.
         """
         links = self.links(req.prefix + raw_path(req.env).removesuffix("/"), items, total)
+        if any(len(address) > MAX_TARGET_BYTES for address in links.values()):
+            raise falcon.HTTPUriTooLong(description=f"Links to pages would be longer than {MAX_TARGET_BYTES} bytes.")
         resp.set_header("Link", ", ".join(f'<{address}>; rel="{name}"' for name, address in links.items()))
         if total is not None:
             resp.set_header("X-Total-Count", str(total))

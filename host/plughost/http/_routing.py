@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from plughost.http._request import Request
 
 MAX_ID: Final = 2**63 - 1
+MAX_TARGET_BYTES: Final = 8192
+"""Bytes of path and query that are accepted: responses repeat them in links, and clients limit the size of a head."""
 _LONG_PATH: Final = 512
 Found = tuple[object, dict[str, Any], dict[str, Any], str | None]
 
