@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 _RECORDS: Final = "backups.json"
 _SIGNATURES: Final = {"SQLite": b"SQLite format 3\0", "PostgreSQL": b"PGDMP"}
 _MIGRATION_COLUMNS: Final = 5
+_LOCK_SECONDS: Final = 60  # to wait for those who use a table on PostgreSQL
 # pg_restore sets it from 17 on, whatever the server is; older servers don't know it.
 _TIMEOUT: Final = b"SET transaction_timeout = 0;"
 _TIMEOUT_IF_KNOWN: Final = b"SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout';"
+_NO_LOCK_TIMEOUT: Final = b"SET lock_timeout = 0;"
 _TABLE: Final = re.compile("^-- Name: (.+); Type: TABLE; Schema: (.+); Owner: ", re.MULTILINE)
 _PLACE: Final = """
 SELECT coalesce(
@@ -212,7 +214,7 @@ def dump(store: OpenStore[Any], file: Path, final: Path) -> None:
     The file is renamed to `final` afterwards, so without pg_dump the message has a command that writes that one.
     """
     tables = [f"--table={quote(each)}" for each in (*store.declared.tables, TABLE)]
-    options = ["--format=custom", "--no-owner", *tables]
+    options = ["--format=custom", "--no-owner", f"--lock-wait-timeout={_LOCK_SECONDS}s", *tables]
     if shutil.which("pg_dump") is None:
         shown = shlex.join(["pg_dump", *options, f"--file={final}", f"--dbname={store.database.config.place}"])
         raise SetupError(f"pg_dump is not installed here. Where PostgreSQL's tools are: {shown}")
@@ -245,7 +247,9 @@ def load(store: OpenStore[Any], file: Path) -> int:
     _refuse_other_places(store, {table: place for table, place in tables.items() if table in store.declared.tables})
     contents = _run("pg_restore", ["--list", str(file)]).splitlines()
     selection = "\n".join(line for line in contents if f" {TABLE} " not in f"{line} ")
-    before = "BEGIN;\n" + "".join(f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer)
+    before = f"BEGIN;\n{_lock_timeout()}\n" + "".join(
+        f"DROP TABLE IF EXISTS {quote(table)} CASCADE;\n" for table in newer
+    )
     # Other stores share the table of migrations, so only this store's rows are replaced. TABLE is a constant, and all
     # values are quoted.
     after = f"\nRESET search_path;\n{CREATE_TABLE}\nDELETE FROM {TABLE} WHERE store = {_quote_literal(store.name)};\n"  # nosec B608 - quoted
@@ -304,10 +308,14 @@ def _run_script(database: Database, before: str, file: Path, selection: str, aft
             script.write(_encoded(f"{after}COMMIT;\n"))
 
 
+def _lock_timeout() -> str:
+    return f"SET lock_timeout = '{_LOCK_SECONDS}s';"
+
+
 def _copy_script(source: IO[bytes], target: IO[bytes]) -> None:
-    """Copy what pg_restore writes, without settings that an older server doesn't know."""
+    """Copy what pg_restore writes, without settings that an older server doesn't know, but with limited waits."""
     for line in iter(source.readline, b""):
-        target.write(line.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN))
+        target.write(line.replace(_TIMEOUT, _TIMEOUT_IF_KNOWN).replace(_NO_LOCK_TIMEOUT, _lock_timeout().encode()))
         if line.startswith(b"SET client_encoding"):  # rows, which may say the same, follow
             break
     shutil.copyfileobj(source, target)

@@ -169,6 +169,34 @@ def test_a_backup_from_a_server_that_hangs_ends(
     assert not list(tmp_path.glob("*backup*"))
 
 
+def test_who_holds_a_table_holds_no_backup_and_no_restore_for_ever(
+    opening: Callable[..., Stores],
+    postgresql: str,
+    tmp_path: Path,
+    products: Store,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each fails with PostgreSQL's reason, leaves no file, and changes no data."""
+    config = StoresConfig(folder=tmp_path, url=postgresql)
+    stores = opening(config, products)
+    stores["catalog"].run(add, "a")
+    backup(stores["catalog"], tmp_path / "old.dump")
+    stores["catalog"].run(add, "later")
+    stores.close()
+    closed = prepare_stores({"p": (products,)}, config)["catalog"]
+    monkeypatch.setattr("plughost._backups._LOCK_SECONDS", 1)
+    with closing(psycopg2.connect(postgresql)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT 1 FROM products")  # and its transaction stays open
+        with pytest.raises(StoreError, match="lock timeout"):
+            restore(closed, tmp_path / "old.dump")
+        cursor.execute("LOCK TABLE products IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(StoreError, match=r"(?s)timeout.*LOCK TABLE public\.products"):
+            backup(closed, tmp_path / "new.dump")
+    assert [each.name for each in tmp_path.glob("*.dump*")] == ["old.dump"]
+    assert opening(config, products)["catalog"].read(skus) == ["a", "later"]
+
+
 def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
 ) -> None:
