@@ -119,6 +119,18 @@ def test_a_reload_that_needs_a_thread_too_many_is_refused(
         assert client.get("/say").content == b""
 
 
+def test_observers_lose_no_request_for_lack_of_a_thread(refused_threads: set[str]) -> None:
+    """While the system allows no further thread, the one that notifies them calls them itself."""
+    watcher = Watcher()
+    observing = Plugin(register_observers=lambda context: [Observer(name="o", observe=watcher)])
+    installed = [plugin_distribution("observing", observing), plugin_distribution("speaker", Speaker("a"))]
+    with running_host(distributions=installed) as host, host.client() as client:
+        refused_threads.add("observer")
+        client.get("/say")
+        host.host.view.catch_up()
+        assert watcher.targets == ["/say"]
+
+
 def refuse_all(thread: threading.Thread) -> None:
     """Start no thread, as a system that allows no further one."""
     raise RuntimeError("can't start new thread")

@@ -20,6 +20,10 @@ class TookTooLong(Exception):  # noqa: N818 - reads as what happened
     """A plugin's code did not return in time. Its thread is abandoned."""
 
 
+class NoThread(RuntimeError):  # noqa: N818 - reads as what is missing
+    """The system allows no further thread. The function was not called."""
+
+
 class Interrupted(Exception):  # noqa: N818 - reads as what happened
     """The host is stopping while a plugin's code runs. Its thread is abandoned."""
 
@@ -44,6 +48,7 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
     Raises:
         TookTooLong: It has not returned after that time. Its traceback ends where the function is at that moment.
         Interrupted: `interrupted` returned True.
+        RuntimeError: The system allows no further thread. The function was not called.
         BaseException: Whatever the function raised, `SystemExit` too. Its `KeyboardInterrupt` becomes a `RuntimeError`,
             since a real one interrupts the caller and never another thread.
     """
@@ -63,7 +68,10 @@ def bounded(function: Callable[[], T], seconds: float, name: str, interrupted: C
             ended.release()
 
     thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise NoThread(str(error)) from error
     deadline = monotonic() + seconds
     while not interrupted():
         if ended.acquire(timeout=min(max(0.0, deadline - monotonic()), _POLL_SECONDS)):

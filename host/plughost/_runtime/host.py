@@ -10,7 +10,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.bounded import Interrupted, TookTooLong, bounded
+from plughost._api.bounded import Interrupted, NoThread, TookTooLong, bounded
 from plughost._logging import silent_logger
 from plughost._plugins.discovery import wait_for_change
 from plughost._plugins.registry import Registry
@@ -133,7 +133,7 @@ class Host(HostState):
         try:
             emit = partial(self.events.emit, "reload", **report.as_plain())
             bounded(emit, self.settings.host.hook_timeout, "reload-event")
-        except (TookTooLong, RuntimeError) as error:  # or the system allows no further thread
+        except (TookTooLong, NoThread) as error:
             self.logger.error("not all subscribers to the event reload were called", exc_info=error)
 
     def stop(self) -> bool:

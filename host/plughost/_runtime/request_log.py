@@ -11,7 +11,7 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from plughost._api.bounded import TookTooLong, bounded
+from plughost._api.bounded import NoThread, TookTooLong, bounded
 from plughost._api.events import RequestKind, RequestRecord, Timings, code_of
 from plughost._runtime.access_log import AccessLog
 from plughost._servers.base import RECEIVED
@@ -185,7 +185,10 @@ class RequestLog:
                 self._busy.discard(key)
 
         try:
-            bounded(call, self._timeout, "observer")
+            try:
+                bounded(call, self._timeout, "observer")
+            except NoThread:
+                call()  # in this thread, without a limit
         except BaseException as error:
             what = "observer hangs: it gets no requests" if isinstance(error, TookTooLong) else "observer failed"
             self._logger.error(what, plugin=plugin, observer=observer.name, exc_info=error)
