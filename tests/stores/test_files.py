@@ -71,6 +71,17 @@ def test_a_deleted_file_is_detected_before_a_write_is_acknowledged(
     assert len(serving.read(skus)) == 41
 
 
+def test_an_emptied_file_without_a_log_is_not_ready(
+    opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, file: Path
+) -> None:
+    """The health check finds it before a request does, though SQLite takes an empty file for an intact database."""
+    with closing(opening(sqlite_config, plain_products)) as stores:
+        stores["catalog"].single(add, "before")
+    store = opening(sqlite_config, plain_products)["catalog"]
+    os.truncate(file, 0)
+    assert not check(store).up
+
+
 @pytest.mark.parametrize("method", ["single", "run"])
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_deleted_log_is_detected_and_its_content_is_saved(
