@@ -40,6 +40,7 @@ def register_routes(context): raise PluginError("it can't")
         "import reloaded_base.words\nBASE = reloaded_base.words.WORD",
         "import importlib\nwords = importlib.import_module('reloaded_base.words')\nBASE = words.WORD",
         "def base():\n    from reloaded_base.words import WORD\n    return WORD\nBASE = base()",
+        "def base():\n    import reloaded_base.words as words\n    return words.WORD\nBASE = base()",
     ],
 )
 def test_importers_of_changed_code_are_imported_afresh(folder: Path, statement: str) -> None:

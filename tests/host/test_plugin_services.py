@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import wait_until
 
 from plughost import Middleware, Observer, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost._api.context import PluginContext as Context
@@ -18,6 +20,7 @@ from plughost._api.errors import CommandError
 from plughost._api.events import Event, Events
 from plughost._logging import make_logger
 from plughost._runtime.control import Control
+from plughost._runtime.lines import Lines
 from plughost._settings.models import LogSettings
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
@@ -261,6 +264,37 @@ def test_a_subscriber_to_reloads_that_hangs_holds_back_no_other_reload() -> None
     failures = [line for line in map(json.loads, stream.getvalue().splitlines()) if "subscribers" in line["event"]]
     assert len(failures) == 2
     assert all("in hang" in line["exception"] for line in failures)
+
+
+def test_a_subscriber_to_the_log_that_is_late_misses_lines() -> None:
+    """While 10,000 lines wait for it, it gets no further ones, so that memory stays bounded."""
+    lines, busy, going_on, seen = Lines(), threading.Event(), threading.Event(), list[int]()
+
+    def note(event: Event) -> None:
+        busy.set()
+        going_on.wait(30)
+        seen.append(event.fields["number"])
+
+    end = lines.subscribe(note)
+    lines.emit("line", number=-1)
+    assert busy.wait(30)
+    for number in range(10_001):
+        lines.emit("line", number=number)
+    going_on.set()
+    wait_until(lambda: len(seen) > 10_000)
+    lines.emit("line", number=-2)
+    wait_until(lambda: seen[-1] == -2)
+    assert seen[-2] == 9_999
+    end()
+
+
+def test_a_process_ends_before_a_subscriber_to_the_log_that_hangs() -> None:
+    """Its thread keeps no interpreter from exiting."""
+    code = (
+        "import threading; from plughost._runtime.lines import Lines; lines, busy = Lines(), threading.Event();"
+        "lines.subscribe(lambda _: busy.set() or threading.Event().wait()); lines.emit('line'); busy.wait()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_a_subscriber_to_the_log_may_log() -> None:

@@ -232,13 +232,13 @@ def test_an_uninstalled_package_is_removed(folder: Path) -> None:
         assert client.get("/base").json()["word"] == "again"
 
 
-@pytest.mark.parametrize("before", ["core.so", "core.py"])
-def test_compiled_modules_need_a_restart(folder: Path, before: str) -> None:
+@pytest.mark.parametrize(("before", "after"), [("core.so", "core.so"), ("core.py", "core.so"), ("core.so", "core.py")])
+def test_compiled_modules_need_a_restart(folder: Path, before: str, after: str) -> None:
     """An upgrade from or to a package with compiled modules changes nothing and says that a restart is needed."""
     write_package(folder, "reloaded-lib", {f"reloaded_lib/{before}": ""})
     install(folder, "base", "'one'", "1.0", "reloaded-lib")
     with running_host(distributions=InFolder(folder)) as host, host.client() as client:
-        write_package(folder, "reloaded-lib", {"reloaded_lib/core.so": ""}, version="2.0")
+        write_package(folder, "reloaded-lib", {f"reloaded_lib/{after}": ""}, version="2.0")
         report = host.host.reload()
         assert (report.swapped, report.ok) == (False, False)
         why = "reloaded-lib changed from 1.0 to 2.0 on disk, and it brings compiled modules"

@@ -13,7 +13,7 @@ import pytest
 from tests.http.table import route
 from tests.lanes import LANES, Lane
 
-from plughost import RouteGroup, hookimpl
+from plughost import Middleware, RouteGroup, hookimpl
 from plughost.testing import RunningHost, plugin_distribution, running_host
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ class Sends:
     length: int | None = None
     status = 200
     fails = False
+    replacement: Stream | None = None
 
     def on_get(self, req: falcon.Request, resp: falcon.Response) -> None:
         """Send it."""
@@ -90,6 +91,11 @@ class Sends:
         if self.fails:
             raise ValueError("late")
 
+    def process_response(self, req: falcon.Request, resp: falcon.Response, resource: object, succeeded: bool) -> None:
+        """Send the test's replacement instead, if there is one, with a Content-Length of 100."""
+        if self.replacement is not None:
+            resp.set_stream(self.replacement, 100)  # type: ignore[arg-type]  # as above
+
 
 class Plugin:
     """Mounts it."""
@@ -97,6 +103,11 @@ class Plugin:
     def __init__(self) -> None:
         """Store the resource for the tests."""
         self.sends = Sends()
+
+    @hookimpl
+    def register_middleware(self, context: PluginContext[Any]) -> list[Middleware]:
+        """Mount it as middleware of its own route, too."""
+        return [Middleware(name="replaces", component=self.sends)]
 
     @hookimpl
     def register_routes(self, context: PluginContext[Any]) -> list[RouteGroup]:
@@ -137,7 +148,7 @@ def sends(request: pytest.FixtureRequest, hosts: dict[str, Served]) -> Iterator[
     """The resource of the lane's host, reset."""
     resource = hosts[request.getfixturevalue("request").node.callspec.params["client"].engine][1].sends
     yield resource
-    resource.length, resource.status, resource.fails = None, 200, False
+    resource.length, resource.status, resource.fails, resource.replacement = None, 200, False, None
 
 
 def closed_once(client: httpx.Client, stream: Stream) -> bool:
@@ -205,6 +216,14 @@ def test_no_more_is_sent_than_content_length_says(client: httpx.Client, sends: S
     sends.stream, sends.length = OnlyReads(b"x" * 200_000), 100_000
     assert len(client.get("/stream").content) == 100_000
     sends.stream, sends.length = Parts([b"after"]), None
+    assert client.get("/stream").content == b"after"
+
+
+def test_a_stream_of_middleware_is_limited_too(client: httpx.Client, sends: Sends) -> None:
+    """What replaces a responder's stream is cut at its Content-Length, too, as HTTP/2 requires."""
+    sends.replacement = Parts([b"x" * 60, b"y" * 60])
+    assert client.get("/stream").content == b"x" * 60 + b"y" * 40
+    sends.replacement, sends.stream = None, Parts([b"after"])
     assert client.get("/stream").content == b"after"
 
 

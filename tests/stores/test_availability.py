@@ -254,6 +254,19 @@ def test_a_health_check_alone_does_not_prove_that_a_store_is_back(
     assert events == ["the store is not available", "used", "used", "the store is back"]
 
 
+def test_a_store_that_stays_available_is_back_without_operations(
+    opening: Callable[..., Stores],
+    sqlite_config: StoresConfig,
+    products: Store,
+    log_lines: list[dict[str, Any]],
+    wait_for: Callable[..., None],
+) -> None:
+    """The log says so once health checks found no other loss for the patience of the store."""
+    store = opening(sqlite_config, products)["catalog"]
+    store._availability.record_loss(ConnectionLost("its server has gone"))
+    wait_for(lambda: check(store).up and log_lines[-1]["event"] == "the store is back")
+
+
 @pytest.mark.parametrize("method", ["single", "run"])
 def test_the_log_is_watched_from_the_first_write_on(
     opening: Callable[..., Stores], sqlite_config: StoresConfig, plain_products: Store, method: str

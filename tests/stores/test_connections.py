@@ -173,6 +173,17 @@ def test_claims_on_a_server_that_hangs_end(
             proxy.go_on()
 
 
+def test_closed_claims_claim_nothing_any_more(
+    opening: Callable[..., Stores], tmp_path: Path, postgresql: str, plain_products: Store
+) -> None:
+    """Otherwise a job that still runs after a reload could claim what nobody would release."""
+    claims = opening(StoresConfig(folder=tmp_path, url=postgresql), plain_products)["catalog"].claims
+    assert claims is not None
+    assert claims.acquire("job")
+    claims.close()
+    assert not claims.acquire("job")
+
+
 def test_an_unanswered_claim_blocks_nobody(
     opening: Callable[..., Stores],
     through_proxy: StoresConfig,

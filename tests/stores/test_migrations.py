@@ -17,7 +17,7 @@ from pony.orm import core
 from tests.stores.conftest import PRODUCTS, Declare, product_entities
 
 from plughost._logging import silent_logger
-from plughost.stores import MigrationError, SetupError, Unavailable
+from plughost.stores import Busy, MigrationError, SetupError, StoreError, Unavailable
 from plughost.stores._config import StoresConfig
 from plughost.stores._databases import database_for
 from plughost.stores._manager import Stores, open_stores
@@ -336,6 +336,19 @@ def test_postgresql_without_its_driver_names_the_extra(tmp_path: Path, declare: 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'plughost[postgresql]'" in done.stdout
+
+
+@pytest.mark.parametrize("error", [Busy, Unavailable])
+def test_a_step_in_python_that_loses_the_database_has_not_failed(
+    config: StoresConfig, declare: Declare, error: type[StoreError]
+) -> None:
+    """It is run again later, like one in SQL."""
+    store = declare(NOTES)
+    assert isinstance(store.migrations, Path)
+    code = f"from plughost.stores import {error.__name__}\ndef migrate(session):\n    raise {error.__name__}('away')"
+    (store.migrations / "0002_fill.py").write_text(code)
+    with pytest.raises(error, match=r"^away$"):
+        migrate(store, database_for("catalog", config.of("catalog")))
 
 
 PYTHON = """
