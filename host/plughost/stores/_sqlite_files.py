@@ -295,7 +295,7 @@ class SQLiteFile:
     def refuse_read_only(self) -> None:
         """Raise `Unavailable` if the file can't be written: SQLite opens such a file to read, which lasts."""
         self._stat(self.path)
-        if not os.access(self.path, os.W_OK, effective_ids=True):
+        if not os.access(self.path, os.W_OK):
             raise Unavailable(f"{self._name} is read-only")
 
     def _stat(self, path: Path) -> os.stat_result:
