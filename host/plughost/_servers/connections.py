@@ -199,9 +199,7 @@ def _borrow(number: int) -> Iterator[socket.socket]:
     """
     try:
         borrowed = socket.socket(fileno=os.dup(number))
-    except OSError as error:
-        if error.errno not in OUT_OF_FILES:
-            raise
+    except OSError:
         borrowed = socket.socket(fileno=number)
         try:
             yield borrowed
