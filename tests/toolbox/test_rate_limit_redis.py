@@ -154,6 +154,21 @@ def test_a_redis_that_never_answers_is_tried_rarely() -> None:
         limits.close()
 
 
+def test_after_an_outage_connections_are_new(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover by name, the former server may still answer, as a replica: its connections are given up."""
+    monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)
+    counter = limits_in(redis, on_storage_failure="refuse").counter("test/failover", "10/hour")
+    with pytest.importorskip("redis").Redis.from_url(redis.url) as operator:
+        counter.hit("a")
+        before = redis.clients()
+        assert before
+        operator.replicaof("127.0.0.1", 1)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable):
+                counter.hit("a")
+        wait_until(lambda: not redis.clients() & before)
+
+
 def test_one_request_at_a_time_waits_for_a_redis_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long an attempt takes, as while no name server answers, no second request waits meanwhile."""
     monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)

@@ -112,7 +112,8 @@ class SharedWindows:
     def _attempt(self, operation: Callable[[RedisStorage], T]) -> T:
         recoveries = self._recoveries
         try:
-            if self._down:
+            if self._down:  # by now, the name may mean another server, though the former one still answers
+                self._storage.storage.connection_pool.disconnect(inuse_connections=False)
                 _ping(self._storage)
             result = operation(self._storage)
         except self._failures as error:
