@@ -154,6 +154,41 @@ def test_a_redis_that_never_answers_is_tried_rarely() -> None:
         limits.close()
 
 
+def test_after_an_outage_connections_are_new(redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a failover by name, the former server may still answer, as a replica: its connections are given up."""
+    monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)
+    counter = limits_in(redis, on_storage_failure="refuse").counter("test/failover", "10/hour")
+    with pytest.importorskip("redis").Redis.from_url(redis.url) as operator:
+        counter.hit("a")
+        before = redis.clients()
+        assert before
+        operator.replicaof("127.0.0.1", 1)
+        for _ in range(2):
+            with pytest.raises(StorageUnavailable):
+                counter.hit("a")
+        wait_until(lambda: not redis.clients() & before)
+
+
+def test_one_request_at_a_time_waits_for_a_redis_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long an attempt takes, as while no name server answers, no second request waits meanwhile."""
+    monkeypatch.setattr("plughost.ratelimits._windows.RETRY_DELAY", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(1) as pool:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        limits = RateLimits(RateLimitSettings(storage=url, on_storage_failure="refuse", timeout=5))
+        counter = limits.counter("test/slow", "10/hour")
+        first = pool.submit(counter.hit, "a")
+        silent.accept()[0].close()
+        assert isinstance(first.exception(), StorageUnavailable)
+        second = pool.submit(counter.hit, "a")
+        with silent.accept()[0]:
+            with pytest.raises(StorageUnavailable):
+                counter.hit("a")
+            silent.setblocking(False)
+            assert list(waiting_on(silent)) == []
+        assert isinstance(second.exception(), StorageUnavailable)
+        limits.close()
+
+
 def test_the_password_of_the_url_is_never_shown(redis: PrivateRedis) -> None:
     """Neither the settings nor the health have it."""
     settings = RateLimitSettings(storage=f"redis://:secret@127.0.0.1:{redis.port}/0")

@@ -62,6 +62,7 @@ class SharedWindows:
         self._storage = RedisStorage(url, wrap_exceptions=True, **options)
         self._logger = logger.bind(storage=self.masked_url)
         self._lock = threading.Lock()
+        self._retrying = threading.Lock()
         self._down = False
         self._retry_at = 0.0
         self._recoveries = 0
@@ -96,11 +97,23 @@ class SharedWindows:
         self._storage.storage.close()
 
     def _use(self, operation: Callable[[RedisStorage], T]) -> T:
-        if self._down and not self._may_retry():
+        """Use Redis. While it is unavailable, only one caller at a time, once per delay, tries it and may wait."""
+        if not self._down:
+            return self._attempt(operation)
+        if not self._retrying.acquire(blocking=False):
             raise StorageUnavailable
+        try:
+            if time.monotonic() < self._retry_at:
+                raise StorageUnavailable
+            return self._attempt(operation)
+        finally:
+            self._retrying.release()
+
+    def _attempt(self, operation: Callable[[RedisStorage], T]) -> T:
         recoveries = self._recoveries
         try:
-            if self._down:
+            if self._down:  # by now, the name may mean another server, though the former one still answers
+                self._storage.storage.connection_pool.disconnect(inuse_connections=False)
                 _ping(self._storage)
             result = operation(self._storage)
         except self._failures as error:
@@ -109,15 +122,6 @@ class SharedWindows:
         if self._down:
             self._note(None, recoveries)
         return result
-
-    def _may_retry(self) -> bool:
-        """Return whether to try again. Only one caller per delay gets True."""
-        with self._lock:
-            now = time.monotonic()
-            if now < self._retry_at:
-                return False
-            self._retry_at = now + RETRY_DELAY
-            return True
 
     def _note(self, error: Exception | None, recoveries: int) -> None:
         """Note whether Redis can be used, and log each change once."""

@@ -1,4 +1,4 @@
-"""Revoked tokens when the clock is set."""
+"""Revoked tokens when the clock is set, or those of hosts differ, and of many at once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,21 @@ def test_a_token_stays_revoked_if_the_clock_was_ahead_for_a_while(
     revocations.refresh()
     assert "revoked before" in revocations
     assert "revoked meanwhile" in revocations
+
+
+def test_a_revocation_is_seen_if_its_host_is_behind_by_a_minute_and_commits_late(
+    store: OpenStore[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host reads the revocations between their time and their commit, and finds it after the commit."""
+    now, records = time.time(), Records(store)
+    other = Revocations(records, {})
+    monkeypatch.setattr(time, "time", lambda: now + 60 + 35)  # a lock was waited for, and a slow statement
+    other.refresh()
+    monkeypatch.setattr(time, "time", lambda: now)
+    records.revoke("late", int(now) + 900)
+    monkeypatch.setattr(time, "time", lambda: now + 60 + 36)
+    other.refresh()
+    assert "late" in other
 
 
 def test_a_logout_deletes_few_of_many_expired_revocations(store: OpenStore[Any]) -> None:

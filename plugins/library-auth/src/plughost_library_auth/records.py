@@ -20,7 +20,7 @@ KNOWN_SECONDS: Final = 90 * 86400
 """Seconds that an address stays known after a login of the account."""
 
 _MAX_ADDRESSES: Final = 20  # known addresses of an account; beyond that, the oldest is forgotten
-_OVERLAP: Final = 60  # seconds that clocks of hosts can differ, or a commit can be late
+_OVERLAP: Final = 120  # seconds: clocks of hosts can differ by a minute, and a commit can be late by another
 _MAX_DELETED: Final = 100  # rows that one logout deletes; to delete a million takes 2 s, in which nobody can write
 _RETENTION: Final = 86400  # seconds that a revocation is kept after its token has expired: the clock may be ahead
 
@@ -85,7 +85,8 @@ class Records:
         """Return the revoked tokens and when they expire.
 
         Args:
-            since: Only revocations after this, in seconds since the epoch; a minute earlier, as clocks differ.
+            since: Only revocations after this, in seconds since the epoch, and those of the two minutes before, since
+                clocks differ and a commit takes time.
         """
         return dict(self._store.read(_revoked, int(since) - _OVERLAP, int(time.time())))
 
