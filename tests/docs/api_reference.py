@@ -86,12 +86,12 @@ def _opening(value: Any) -> str:
 
 
 def _prose(value: Any) -> str:
-    """Convert a docstring in Google style to Markdown."""
+    """Convert a docstring in Google style to Markdown, without references to CONTRACT, which is not published."""
     lines: list[str] = []
-    for line in (inspect.getdoc(value) or "").splitlines():
+    for line in re.sub(r" \(CONTRACT \d\)", "", inspect.getdoc(value) or "").splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):
             lines += [f"**{line.rstrip(':')}**", ""]
-        elif (found := re.fullmatch(r"    (\*{0,2}\w+): (.*)", line)) is not None:
+        elif (found := re.fullmatch(r"    (\*{0,2}[\w.]+): (.*)", line)) is not None:
             lines.append(f"- `{found[1]}`: {found[2]}")
         elif line.startswith("        ") and lines and lines[-1].startswith(("- ", "  ")):
             lines.append(f"  {line.strip()}")

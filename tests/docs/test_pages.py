@@ -41,6 +41,7 @@ NOT_RUN: Final = {
     "docs/operators/restart.md: it needs root",
     "docs/operators/serving.md: it needs root",
     "docs/operators/serving.md: systemd reads it",
+    "docs/operators/stores.md: cron runs it",
     "docs/operators/stores.md: it is run by tests/stores",
     "docs/operators/stores.md: there is no such server",
     "docs/plugin-authors/README.md: a picture of a folder",

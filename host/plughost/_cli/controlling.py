@@ -43,7 +43,8 @@ _HOW_TO_START: Final = "Start one with `plughost serve`. If one runs, use its fo
 def reload(settings: Settings, as_json: bool) -> None:
     """Apply changed plugins and settings to the running host, without losing a request.
 
-    Exit code 0 if every enabled plugin serves, 1 if one does not or a restart is needed.
+    Exit code 0 if every enabled plugin serves without trouble, 1 if one does not, a certificate was refused, or a
+    restart is needed.
     """
     report = _send(settings.data_dir, "reload")
     if as_json:

@@ -53,12 +53,14 @@ class FuzzingTests(Suite):
         """No operation sends a response that it doesn't declare, whatever schemathesis requests."""
         if find_spec("schemathesis") is None or find_spec("plughost_openapi") is None:
             pytest.skip("answers are not compared with the description: install schemathesis and plughost-openapi")
-        with self.serving("openapi") as host, host.client() as client:
+        with self.serving("openapi") as host, host.client() as client, self.clients(host) as client_of:
             for site, view in host.host.view.sites.items():
                 if any(owner == self.plugin and group.described for owner, group in view.groups):
                     described = client.get(f"/q/openapi?format=json&site={site}")
                     (tmp_path / "schemathesis.toml").write_text(_configuration(view, self.plugin), encoding="utf-8")
-                    found = _fuzz(described.json(object_hook=_with_multiple_of), host.url(site), tmp_path, self.plugin)
+                    document = _of_plugin(described.json(object_hook=_with_multiple_of), self.plugin)
+                    headers = dict(set(client_of(site).headers.items()) - set(client.headers.items()))
+                    found = _fuzz(document, host.url(site), headers, tmp_path)
                     assert not found, (
                         f"{self.plugin} answers otherwise than it declares; declare it, or mend it:\n{found}"
                     )
@@ -82,16 +84,18 @@ def _configuration(view: SiteView, plugin: str) -> str:
     )
 
 
-def _fuzz(document: dict[str, Any], url: str, folder: Path, plugin: str) -> str:
-    """Return the output of schemathesis if a plugin's responses differ from their description, else nothing.
-
-    Operations that send events are left out, since their responses don't end.
-    """
-    document["paths"] = {
+def _of_plugin(document: dict[str, Any], plugin: str) -> dict[str, Any]:
+    """Return a description of a plugin's operations, except those that send events: their responses don't end."""
+    paths = {
         path: wanted
         for path, operations in document["paths"].items()
         if (wanted := {method: each for method, each in operations.items() if _is_wanted(each, plugin)})
     }
+    return {**document, "paths": paths}
+
+
+def _fuzz(document: dict[str, Any], url: str, headers: Mapping[str, str], folder: Path) -> str:
+    """Return the output of schemathesis if responses differ from their description, else nothing."""
     if not document["paths"]:
         return ""
     (folder / "openapi.json").write_text(json.dumps(document), encoding="utf-8")
@@ -100,6 +104,8 @@ def _fuzz(document: dict[str, Any], url: str, folder: Path, plugin: str) -> str:
     command: list[str | Path] = [program, "--config-file", "schemathesis.toml", "run", "openapi.json", "--url", url]
     command += ["--checks", "all", "--max-examples", "3", "--seed", "1", "--phases", "examples,fuzzing"]
     command += ["--suppress-health-check", "all", "--continue-on-failure", "--no-color"]
+    # Title case, since a check of schemathesis leaves out `Authorization` alone, and not `authorization`.
+    command += [text for name, value in headers.items() for text in ("--header", f"{name.title()}: {value}")]
     done = subprocess.run(  # noqa: S603 - a program of this environment  # nosec B603
         command, cwd=folder, capture_output=True, text=True, timeout=_TIMEOUT, check=False
     )

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.host.packages import plugin_entry, write_package
 
-from plughost.testing import conformance
+from plughost.testing import RunningHost, Tokens, conformance
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import httpx
 
 SAYS = """
 import falcon
@@ -26,7 +28,8 @@ class Says:
 
 @hookimpl
 def register_routes(context):
-    word = Operation(summary="Say", responses={{200: Response(description="A word.", model=str)}})
+    said = {{200: Response(description="A word.", model=str)}}
+    word = Operation(summary="Say", responses=said, security={security})
     return [RouteGroup(prefix="/says", routes=(Route("", Says(), {{"GET": word}}),))]
 """
 
@@ -73,7 +76,24 @@ def test_an_undeclared_answer_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: str, found: str
 ) -> None:
     """The failure names a body or status that a plugin doesn't declare; declared ones pass."""
-    _check(tmp_path, monkeypatch, name, SAYS.format(answer=answer), found)
+    _check(tmp_path, monkeypatch, name, SAYS.format(answer=answer, security=()), found)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "found"),
+    [("secured-word", 'resp.media = "word"', ""), ("secured-number", "resp.media = 5", "is not of type")],
+)
+def test_an_undeclared_answer_to_a_user_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: str, found: str
+) -> None:
+    """The requests have the headers that `prepare` gives a client, such as a token."""
+    tokens = Tokens()
+
+    def enter(_host: RunningHost, client: httpx.Client) -> None:
+        client.headers.update(tokens.headers("user"))
+
+    source = SAYS.format(answer=answer, security=("bearer",))
+    _check(tmp_path, monkeypatch, name, source, found, prepare=enter, beside=[tokens.distribution])
 
 
 @pytest.mark.parametrize(
@@ -90,11 +110,11 @@ def test_a_rule_that_no_schema_expresses_is_declared_by_its_status(
     _check(tmp_path, monkeypatch, name, STAYS.format(declared=declared), found)
 
 
-def _check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, found: str) -> None:
+def _check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, found: str, **options: Any) -> None:
     """Run the test on a plugin of one module: it names the plugin and what is `found`, or passes."""
     monkeypatch.syspath_prepend(tmp_path)
     module = name.replace("-", "_")
     write_package(tmp_path, name, {f"{module}.py": source}, entry_points=plugin_entry(name, module))
     failure = rf"(?s){name} answers otherwise than it declares.*{found}"
     with pytest.raises(AssertionError, match=failure) if found else nullcontext():
-        conformance(name)().test_every_answer_is_as_described(tmp_path)
+        conformance(name, **options)().test_every_answer_is_as_described(tmp_path)

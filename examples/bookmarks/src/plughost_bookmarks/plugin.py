@@ -60,7 +60,10 @@ _SEARCH: Final = Operation(
         Parameter(name="tag", place="query", description="A tag.", schema=_text_schema(30), allow_empty=True),
         *PAGING.parameters,
     ),
-    responses={200: Response(description="A page of bookmarks.", model=list[BookmarkJSON], headers=PAGING.headers)},
+    responses={
+        200: Response(description="A page of bookmarks.", model=list[BookmarkJSON], headers=PAGING.headers),
+        400: Response(description="The cursor is not one of this list."),
+    },
 )
 _CREATE: Final = Operation(
     id="createBookmark",

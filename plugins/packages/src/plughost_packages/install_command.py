@@ -72,7 +72,7 @@ def install(
     NAME is the name of a plugin, or what pip accepts, such as messages==1.2, a path or a URL. The plugin messages is
     the distribution plughost-messages. If a path or URL is not a wheel, reading its requirements runs its code, so the
     command asks first. If pip fails, or if the running host can't serve with the change, the previous versions are
-    restored. Exit code 0 if every plugin serves, else 1.
+    restored. Exit code 0 if every plugin serves without trouble, else 1.
     """
     if bool(names) == bool(bundle):
         raise click.UsageError("Give either the names of plugins or --bundle.")
