@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.certificates.conftest import Authority
 
 from plughost import CertificateError, Operation, Route, RouteGroup, hookimpl
 from plughost._runtime.sites import Serving
@@ -124,6 +125,23 @@ def test_a_reload_reads_the_authorities_of_clients_anew(tmp_path: Path) -> None:
         with pytest.raises(httpx.TransportError):
             _status(host, admitted)
         assert not host.host.reload().certificate
+
+
+def test_a_reload_warns_of_the_certificate_as_a_start_does(tmp_path: Path) -> None:
+    """A renewal that forgot the chain shows at once, and one that is due shows at each reload."""
+    authority, pair = Authority(), tmp_path / "server.pem"
+    chain = authority.intermediate.pem
+    long, short = (authority.issue(end=days) for days in (90, 20))
+    pair.write_bytes(long.pem + chain + long.key_pem())
+    settings = {"tls": {"certificate": str(pair)}}
+    with running_host(distributions=[plugin_distribution("hello", _Greeting())], settings=settings) as host:
+        assert host.host.reload().certificate_warnings == ()
+        pair.write_bytes(short.pem + short.key_pem())
+        report = host.host.reload()
+        expires, incomplete = report.certificate_warnings
+        assert ("expires in 19 days" in expires, "whole chain" in incomplete) == (True, True)
+        assert (report.ok, report.certificate != "") == (True, True)
+        assert host.host.reload().certificate_warnings == (expires, incomplete)
 
 
 def test_a_certificate_that_is_replaced_while_it_is_read_is_not_served() -> None:

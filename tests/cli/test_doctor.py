@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.certificates.conftest import Authority
 from tests.cli.conftest import install_store_plugin
 
+from plughost._tls.certificates import ensure_self_signed
 from plughost.testing import store_settings
 
 if TYPE_CHECKING:
@@ -87,6 +89,31 @@ def test_the_doctor_rejects_a_certificate_that_no_start_uses(line: Line) -> None
     found = {each["about"]: each for each in json.loads(line.run("doctor", "--json").output)}
     assert found["certificate"]["verdict"] == "problem"
     assert "self_signed = true" in found["certificate"]["todo"]
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict", "found"),
+    [(-400, "problem", "expired"), (-380, "advice", "16 days left"), (400, "problem", "not valid before")],
+)
+def test_the_doctor_says_when_to_renew_the_generated_certificate(
+    line: Line, made: int, verdict: str, found: str
+) -> None:
+    """A running host keeps one that has expired, or that it made while its clock was ahead; a reload renews it."""
+    line.install("good")
+    ensure_self_signed(line.folder / "plughost-data" / "tls", (), now=datetime.now(UTC) + timedelta(days=made))
+    examined = {each["about"]: each for each in json.loads(line.run("doctor", "--dev", "--json").output)}
+    certificate = examined["certificate"]
+    assert (certificate["verdict"], found in certificate["found"]) == (verdict, True)
+    assert "plughost reload" in certificate["todo"]
+
+
+def test_the_doctor_asks_for_a_backup_after_one_from_the_future(line: Line) -> None:
+    """The clock was years ahead when it was made, which says nothing of its age."""
+    install_store_plugin(line, "shelves")
+    (line.folder / "plughost-data").mkdir()
+    (line.folder / "plughost-data" / "backups.json").write_text('{"shelves": "2099-12-31T00:00:00+00:00"}')
+    examined = {each["about"]: each for each in json.loads(line.run("doctor", "--dev", "--json").output)}
+    assert (examined["backups"]["verdict"], "of 2099-12-31" in examined["backups"]["found"]) == ("advice", True)
 
 
 def test_the_doctor_examines_a_host_in_development_mode_as_such(line: Line, serving: Serve) -> None:

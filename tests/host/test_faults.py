@@ -7,6 +7,7 @@ import io
 import threading
 import weakref
 from contextlib import nullcontext
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -274,3 +275,10 @@ def test_status_names_the_version_that_runs(monkeypatch: pytest.MonkeyPatch, tmp
         (newer / "METADATA").write_text("Metadata-Version: 2.1\nName: plughost\nVersion: 99\n")
         monkeypatch.syspath_prepend(str(tmp_path))
         assert status_of(host.host)["version"] == version
+
+
+def test_uptime_stays_true_when_the_clock_is_set_back() -> None:
+    """A machine that starts with a wrong clock corrects it while the host runs."""
+    with running_host(distributions=[plugin_distribution("a", Speaker("hello"))]) as host:
+        host.host.started_at = datetime(2099, 1, 1, tzinfo=UTC)
+        assert 0 <= status_of(host.host)["uptime_seconds"] < TIME_LIMIT

@@ -33,6 +33,7 @@ class ReloadReport:
         trouble: Plugins that serve, or have left, and whose `started` or `stopping` failed or did not return.
         certificate: The names and end of the new certificate of the HTTPS listeners, else empty.
         certificate_refused: Why they don't use the certificate on the disk, else empty.
+        certificate_warnings: What a start would warn of in the certificate on the disk.
         seconds: How long the reload took, for each loaded plugin and, as `total`, in all.
     """
 
@@ -51,6 +52,7 @@ class ReloadReport:
     trouble: tuple[tuple[str, str], ...] = ()
     certificate: str = ""
     certificate_refused: str = ""
+    certificate_warnings: tuple[str, ...] = ()
     seconds: dict[str, float]
 
     @property
@@ -104,6 +106,7 @@ class ReloadReport:
             yield "certificate", "", f"for {self.certificate}, is shown from now on"
         if self.certificate_refused:
             yield "certificate", "bold red", f"refused, the one before stays: {self.certificate_refused}"
+        yield from (("certificate", "yellow", each) for each in self.certificate_warnings)
 
     def _is_redundant(self, problem: str) -> bool:
         """Return whether a problem only names all failed and blocked plugins, which have their own rows."""

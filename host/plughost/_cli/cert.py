@@ -17,6 +17,7 @@ from plughost._cli.options import (
     Group,
     config_option,
     console,
+    format_days_left,
     group_config_option,
     is_wide,
     json_option,
@@ -113,7 +114,7 @@ def export(settings: Settings, file: Path) -> None:
 
 def _as_table(info: CertificateInfo, *, wide: bool) -> Table:
     table = plain_table()
-    left = f"{pluralize(info.days_left, 'day')} left" if info.days_left >= 0 else "expired"
+    left = format_days_left(info.days_left)
     for label, value in (
         ("subject", info.subject),
         ("issuer", f"{info.issuer} (self-signed)" if info.self_signed else info.issuer),

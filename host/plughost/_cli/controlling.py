@@ -14,11 +14,11 @@ from plughost._cli.options import (
     config_option,
     console,
     data_dir_option,
+    format_days_left,
     format_duration,
     json_option,
     plain_table,
     plugins_table,
-    pluralize,
     print_json,
     say,
 )
@@ -147,7 +147,7 @@ def _show_status(state: Mapping[str, Any], out: Console) -> None:
         table.add_row(f"  {each['site']}", f"{url}  by {each['engine']}, {in_flight} in flight on the site")
     certificate = state.get("certificate")
     if certificate is not None:
-        validity = f"until {certificate['not_after'][:10]}, {pluralize(certificate['days_left'], 'day')} left"
+        validity = f"until {certificate['not_after'][:10]}, {format_days_left(certificate['days_left'])}"
         if certificate["on_disk"] != "the same":
             validity += f"; on disk: {certificate['on_disk']}; run plughost reload"
         table.add_row("  certificate", validity)

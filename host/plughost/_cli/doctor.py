@@ -26,11 +26,11 @@ from plughost._cli.options import (
     EXIT_PROBLEMS,
     config_option,
     console,
+    format_days_left,
     format_duration,
     host_options,
     json_option,
     plain_table,
-    pluralize,
     preview_generation,
     print_json,
 )
@@ -40,6 +40,7 @@ from plughost._runtime.sites import exposed_addresses, has_https, listeners_of
 from plughost._settings.masking import MASK
 from plughost._settings.sources import leaves
 from plughost._tls.certificates import certificate_in_use, describe, prepare
+from plughost._tls.keypairs import RENEW_BEFORE
 from plughost.stores import StoreError
 
 if TYPE_CHECKING:
@@ -169,11 +170,17 @@ def _check_certificate(settings: Settings, generation: Generation, *, dev: bool)
         found = "none yet; the next start creates one" if is_generated else str(error)
         yield Finding("certificate", "good" if is_generated else "problem", found)
         return
-    found = f"until {info.not_after:%Y-%m-%d}, {pluralize(info.days_left, 'day')}, for {', '.join(info.names)}"
+    now, names = datetime.now(UTC), ", ".join(info.names)
+    if now < info.not_before:
+        found = f"not valid before {info.not_before:%Y-%m-%d}, for {names}"
+    else:
+        found = f"until {info.not_after:%Y-%m-%d}, {format_days_left(info.days_left)}, for {names}"
     if prepared and prepared.warnings:
         yield from (_advise("certificate", each) for each in prepared.warnings)
-    elif info.days_left < 0:
-        yield Finding("certificate", "problem", found, "Renew it, then `plughost reload`.")
+    elif is_generated and not info.not_before <= now < info.not_after - RENEW_BEFORE:
+        is_valid = info.not_before <= now < info.not_after
+        todo = "The next start or `plughost reload` makes a new one."
+        yield Finding("certificate", "advice" if is_valid else "problem", found, todo)
     elif info.self_signed and not dev:
         yield Finding(
             "certificate", "advice", f"self-signed, {found}", "Clients must trust it. Or get one from an authority."
@@ -304,9 +311,12 @@ def _check_backups(settings: Settings, generation: Generation) -> Iterator[Findi
     made, now = last_backups(settings.data_dir), datetime.now(UTC)
     stores = sorted(generation.stores)
     ages = {store: now - made[store] for store in stores if store in made}
-    late = [store for store in stores if store not in made or ages[store] > _MAX_BACKUP_AGE]
+    late = [store for store in stores if store not in made or abs(ages[store]) > _MAX_BACKUP_AGE]
     if late:
-        old = {store: f"{format_duration(age.total_seconds())} old" for store, age in ages.items()}
+        old = {
+            store: f"{format_duration(age.total_seconds())} old" if age > timedelta() else f"of {made[store]:%Y-%m-%d}"
+            for store, age in ages.items()
+        }
         found = "; ".join(f"{store}, {old.get(store, 'none')}" for store in late)
         todo = "Run `plughost stores backup`, unless another tool makes backups."
         yield Finding("backups", "advice", f"known backups: {found}", todo)

@@ -310,6 +310,11 @@ def pluralize(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def format_days_left(days: int) -> str:
+    """Return how long a certificate is still valid."""
+    return f"{pluralize(days, 'day')} left" if days >= 0 else "expired"
+
+
 def format_duration(seconds: float) -> str:
     """Format a duration for people, in its two largest units: `3 h 25 min`, `12 s`."""
     left = round(seconds)

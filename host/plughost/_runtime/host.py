@@ -99,7 +99,7 @@ class Host(HostState):
             generation = self._build(environment, registry, self.settings)
             self._swap(generation)
             self.imported = self.attempted
-            self.started_at = datetime.now(UTC)
+            self.started_at, self.started = datetime.now(UTC), monotonic()
             self.lifecycle.enter(Phase.SERVING)
             generation.notify("started")
             self.jobs.set_plugins(generation.registry.active())

@@ -87,6 +87,7 @@ class HostState(ABC):
         self.jobs: Jobs = Jobs(self.serving.dispatcher, self.clock, self.events, self.logger)
         self.lifecycle: Lifecycle = Lifecycle(self.logger)
         self.started_at: datetime | None = None
+        self.started: float = 0.0  # the same by `monotonic`
         self.imported: dict[str, Snapshot] = {}
         self.attempted: dict[str, Snapshot] = {}
         self.last_reload: ReloadReport | None = None

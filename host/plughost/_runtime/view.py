@@ -7,7 +7,8 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from plughost._api.errors import CertificateError
@@ -182,7 +183,7 @@ def _view(record: PluginRecord) -> PluginView:
 def status_of(host: HostState) -> dict[str, Any]:
     """Return what `plughost status` shows, as JSON types."""
     started_at = host.started_at
-    uptime = (datetime.now(UTC) - started_at).total_seconds() if started_at is not None else None
+    uptime = monotonic() - host.started if started_at is not None else None
     return {
         "pid": os.getpid(),
         "version": host.version,

@@ -153,10 +153,11 @@ def reload_certificate(
 ) -> ReloadReport:
     """Serve the certificate that is on the disk now, even if the reload of the plugins failed, and report it.
 
-    If it can't be served, the old one stays.
+    If it can't be served, the old one stays. The warnings are those of a start, even if it is the one in use.
     """
     try:
         fresh = prepare(settings, dev=dev)
+        report = replace(report, certificate_warnings=fresh.warnings)
         if serving.is_current(fresh):
             return report
         serving.replace_certificate(fresh, site_apps, settings.host.grace_time)

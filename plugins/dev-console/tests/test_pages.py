@@ -8,6 +8,7 @@ import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import plughost
 from plughost import Check, Health, Operation, PluginContext, Route, RouteGroup, hookimpl
 from plughost_dev_console.facts import facts
 from plughost_dev_console.tracebacks import own_frames
+from plughost_dev_console.vitals import Vitals
 
 from .conftest import NASTY, Console, Item, Shop, Start
 
@@ -291,3 +293,16 @@ def test_the_vital_signs_are_shown(console: Console) -> None:
     signs = console.get("/vitals").text
     assert signs.count("<svg") == 7
     assert re.search(r'<rect x="\d+" y="0" width="2" height="100"', signs)
+
+
+def test_vital_signs_are_current_after_the_clock_was_set_back(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Health is checked anew, requests of the hours to come are forgotten, and no reload is in the future."""
+    steps: dict[int, Any] = {}
+    vitals = Vitals(steps, threading.Lock(), {}, "dev-console", console.host.host.view)
+    vitals.record_reload({"swapped": True})
+    vitals.signs(lambda: ((), 1))
+    monkeypatch.setattr("plughost_dev_console.vitals.time", lambda: time() - 7200)
+    signs = {each.name: each.value for each in vitals.signs(lambda: (("till",), 1))}
+    assert (signs["Health"], signs["Last reload"], len(steps)) == ("1 of 1 down", "0 s ago", 1)

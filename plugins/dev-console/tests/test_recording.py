@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import count
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,6 +120,17 @@ def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> No
         assert [each["path"] for each in console.get(f"/requests/new?{query}").json()] == paths
     slowest = [each["ms"] for each in console.get("/requests/new?order=slowest").json()]
     assert slowest == sorted(slowest)
+
+
+def test_requests_after_the_clock_was_set_have_the_new_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a night's sleep of the machine, the last five minutes are those by its clock."""
+    console.client.get("/items/evening")
+    (evening,) = _new(console)
+    monkeypatch.setattr("plughost_dev_console.recording.time", lambda: time() + 8 * 3600)
+    console.client.get("/items/morning")
+    (morning,) = _new(console, after="0&minutes=5")
+    assert (morning["path"], round((morning["at"] - evening["at"]) / 3600)) == ("/items/morning", 8)
+    assert _new(console) == [evening, morning]
 
 
 def test_no_target_takes_long_to_show(console: Console) -> None:

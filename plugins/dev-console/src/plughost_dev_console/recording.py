@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from plughost import HostView, RequestRecord
 
+    _Numbered = tuple[int, float, RequestRecord]  # its number, and when `perf_counter` was 0, since the epoch
+
 MAX_PER_SECOND: Final = 1000  # nobody reads more, and recording costs time
 MAX_SHOWN: Final = 500
 _LONGEST_PATH: Final = 300
@@ -28,18 +30,18 @@ MASKED: Final = "••••••"
 class Requests:
     """Records requests, as an observer."""
 
-    def __init__(self, ring: deque[tuple[int, RequestRecord]], numbers: count[int], own: str, host: HostView) -> None:
-        """Take the ring buffer of numbered requests. `own` is the console's own plugin, whose requests are left out."""
+    def __init__(self, ring: deque[_Numbered], numbers: count[int], own: str, host: HostView) -> None:
+        """Take the ring buffer. `own` is the console's own plugin, whose requests are left out."""
         self._ring = ring
         self._numbers = numbers
         self._own = own
         self._host = host
-        self._epoch = time() - perf_counter()
 
     def observe(self, requests: tuple[RequestRecord, ...]) -> None:
         """Record requests. They are formatted only when a page shows them."""
         others = [each for each in requests if each.plugin != self._own]
-        self._ring.extend([(next(self._numbers), each) for each in others])
+        epoch = time() - perf_counter()  # anew each time: the clock may have been set, or the machine slept
+        self._ring.extend([(next(self._numbers), epoch, each) for each in others])
 
     def since(
         self, after: int, *, plugin: str = "", status: str = "", minutes: int = 0, q: str = "", order: str = ""
@@ -58,27 +60,27 @@ class Requests:
         oldest = int(time()) - 60 * minutes if minutes > 0 else 0  # an integer, because minutes may exceed a float
         found = [
             shown
-            for each, request in self._numbered()
+            for each, epoch, request in self._numbered()
             if each > after
             and _matches(request, plugin, status)
-            and (shown := _as_json(each, request, self._epoch))["at"] >= oldest
+            and (shown := _as_json(each, request, epoch))["at"] >= oldest
             and (not words or all(word in f"{shown['method']} {shown['path']} {shown['id']}".lower() for word in words))
         ]
         return sorted(found, key=lambda each: float(each["ms"])) if order == "slowest" else found
 
     def get(self, number: str) -> tuple[dict[str, Any], RequestRecord]:
         """Return one request as JSON values and as observed."""
-        for each, found in self._numbered():
+        for each, epoch, found in self._numbered():
             if str(each) == number:
-                return _as_json(each, found, self._epoch), found
+                return _as_json(each, found, epoch), found
         raise falcon.HTTPNotFound(description="This request is no longer recorded, or never arrived.")
 
     def number_of(self, request_id: str) -> int | None:
         """Return the number of the last request with an id, or None."""
-        found = [number for number, each in self._numbered() if each.request_id == request_id]
+        found = [number for number, _, each in self._numbered() if each.request_id == request_id]
         return found[-1] if found else None
 
-    def _numbered(self) -> tuple[tuple[int, RequestRecord], ...]:
+    def _numbered(self) -> tuple[_Numbered, ...]:
         self._host.catch_up()
         return tuple(self._ring)
 

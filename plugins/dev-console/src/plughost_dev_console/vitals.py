@@ -113,7 +113,7 @@ class Vitals:
     def _last_reload(self, last: int) -> Sign:
         at, well = self._seen.get("reload", (0.0, True))
         place = int(at // STEP) - (last - STEPS + 1)
-        ago = _ago(time() - at) if at else "none yet"
+        ago = _ago(max(0.0, time() - at)) if at else "none yet"
         serves = f"generation {self._host.generation} serves"
         return Sign(
             name="Last reload",
@@ -126,7 +126,7 @@ class Vitals:
 
     def _health(self, check: Callable[[], tuple[tuple[str, ...], int]]) -> tuple[tuple[str, ...], int]:
         at, down, total = self._seen.get("health and names", (0.0, (), 0))
-        if time() - at > _HEALTH_SECONDS:
+        if not 0 <= time() - at <= _HEALTH_SECONDS:  # the clock may have been set back
             down, total = check()
             self._seen["health and names"] = (time(), down, total)
         return down, total
@@ -138,7 +138,7 @@ class Vitals:
         number = int(time() // STEP)
         if number not in self._steps:
             self._steps[number] = [0, 0, 0, 0, Counter()]
-            for old in [each for each in self._steps if each <= number - STEPS]:
+            for old in [each for each in self._steps if not number - STEPS < each <= number]:
                 del self._steps[old]
         return self._steps[number]
 

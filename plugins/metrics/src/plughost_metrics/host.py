@@ -82,7 +82,7 @@ class HostState(Collector):
         runs = {(*key, "ok"): job.runs for key, job in jobs.items()}
         runs |= {(*key, "failed"): job.failures for key, job in jobs.items()}
         yield counter("plughost_job_runs", "Runs of a job that ended.", (*labels, "outcome"), runs)
-        about = "Times that a job was due and did not run, since it still ran."
+        about = "Times that a job was due and did not run, since it still ran or the host was late."
         yield counter("plughost_job_missed", about, labels, {key: job.missed for key, job in jobs.items()})
         about = "Seconds that the last run took."
         yield gauge("plughost_job_last_seconds", about, labels, {key: job.seconds for key, job in jobs.items()})
