@@ -266,7 +266,7 @@ def test_facts_are_formatted_for_people() -> None:
 def test_hooks_are_listed_with_their_plugins(console: Console) -> None:
     """Each hook lists its plugins in the order of their calls, and each site its middleware."""
     text = _text(console.get("/hooks").text)
-    assert re.search(r"register_routes Return .* called at build\. dev-console shop ", text)
+    assert re.search(r"register_routes Return .* Called at build\. dev-console shop ", text)
     assert "site main console-headers dev-console till shop" in text
 
 
