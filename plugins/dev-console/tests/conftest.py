@@ -105,6 +105,13 @@ class Console:
             assert monotonic() < deadline, "the job was never done"
         return self.client.get(location).text
 
+    def lines(self, number: int = 1, after: str = "0") -> list[dict[str, Any]]:
+        """Return the recorded log lines, once there are enough: they come in a thread of their own."""
+        deadline = monotonic() + 120
+        while len(found := self.get(f"/log/new?after={after}").json()) < number:
+            assert monotonic() < deadline, f"there are {len(found)} lines, not {number}"
+        return list(found)
+
 
 def link(host: RunningHost) -> str:
     """Return the link that the host showed at its start."""

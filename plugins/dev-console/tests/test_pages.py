@@ -136,6 +136,7 @@ def test_a_failed_plugin_is_shown_with_its_reason(start: Start) -> None:
     with start(failing=Failing) as console:
         for path in ("", "/plugins", "/plugins/failing"):
             assert "register_routes: RuntimeError" in _text(console.get(path).text)
+        assert console.lines(after="0&q=does+not+serve")
         assert "plugin does not serve" in _text(console.get("/log").text)
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .conftest import Console, Start
 
 
-def _new(console: Console, what: str = "requests", after: int | str = 0) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = console.get(f"/{what}/new?after={after}").json()
+def _new(console: Console, after: int = 0) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = console.get(f"/requests/new?after={after}").json()
     return found
 
 
@@ -40,7 +40,7 @@ def test_a_failed_request_is_listed_with_its_id(console: Console) -> None:
     """The id leads to the traceback in the log."""
     console.client.get("/items/broken", headers={"X-Request-ID": "mine"})
     assert [(each["status"], each["id"]) for each in _new(console)] == [(500, "mine")]
-    (line,) = [each for each in _new(console, "log") if each["level"] == "error"]
+    (line,) = console.lines(after="0&level=error")
     assert line["id"] == "mine"
     assert 'href="/q/dev/requests?q=mine"' in console.get("/log?q=mine&level=error").text
     assert "ValueError" in line["trace"]
@@ -98,8 +98,8 @@ def test_requests_remove_no_warning(console: Console) -> None:
     console.host.host.logger.warning("the till is open", plugin="shop")
     for number in range(1100):
         console.host.host.logger.info("request", plugin="shop", path=f"/{number}")
-    assert len(_new(console, "log")) == 1001
-    assert [each["text"] for each in _new(console, "log", after="0&level=warning&q=TILL")] == ["the till is open"]
+    assert len(console.lines(1001)) == 1001
+    assert [each["text"] for each in console.lines(after="0&level=warning&q=TILL")] == ["the till is open"]
     assert "the till is open" not in console.get("/log").text
     assert "the till is open" in console.get("/log?level=warning").text
 
