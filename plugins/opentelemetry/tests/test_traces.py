@@ -309,9 +309,10 @@ def test_a_stop_does_not_wait_for_a_collector_that_never_ends(tmp_path: Path, mo
     threading.Thread(target=server.serve_forever).start()
     try:
         with _host(tmp_path, f"http://127.0.0.1:{server.server_port}/v1/traces", hook_timeout=10) as host:
-            host.host.lines.subscribe(lines.append)
+            end = host.host.lines.subscribe(lines.append)
             with host.client() as client:
                 assert client.get("/books/one").status_code == 200
+        end()
         assert [line.fields for line in lines if line.fields["level"] == "error"] == []
     finally:
         ended.set()
