@@ -17,10 +17,12 @@ from tests.waiting import wait_until
 
 from plughost import Job, Observer, Store
 from plughost._api.bounded import Interrupted
+from plughost._api.events import Events
 from plughost._logging import make_logger
 from plughost._runtime.generation import GenerationRefused
 from plughost._runtime.host import Host
 from plughost._runtime.lifecycle import Phase
+from plughost._runtime.request_log import RequestLog
 from plughost._runtime.view import status_of
 from plughost._settings.models import LogSettings
 from plughost._settings.sources import read_settings
@@ -130,6 +132,25 @@ def test_observers_lose_no_request_for_lack_of_a_thread(refused_threads: set[str
         client.get("/say")
         host.host.view.catch_up()
         assert watcher.targets == ["/say"]
+
+
+def test_an_observer_that_hangs_is_kept_until_it_returns() -> None:
+    """After a reload without it, another one at its former place in memory would get no requests."""
+    going_on, stream = threading.Event(), io.StringIO()
+
+    def hang(_: object) -> None:
+        going_on.wait(60)
+
+    log = RequestLog(make_logger(LogSettings(format="json"), stream), Events())
+    log.start()
+    log.set_observers({"a": (Observer(name="hangs", observe_times=hang),)}, 0.1)
+    log._times += (0.1, "GET", "200 OK", None)
+    log.catch_up()
+    assert "observer hangs" in stream.getvalue()
+    log.set_observers({})
+    gc.collect()
+    assert "hangs" in {each.name for each in gc.get_objects() if type(each) is Observer}
+    going_on.set()
 
 
 def refuse_all(thread: threading.Thread) -> None:

@@ -18,3 +18,12 @@ def test_a_long_report_breaks_lines_between_plugins_only() -> None:
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert sum(line.count(f"{name} (0.00 s)") for line in lines for name in names) == len(names)
+
+
+def test_warnings_of_the_certificate_are_shown() -> None:
+    """Each has a row of its own."""
+    out, warnings = io.StringIO(), ("it expires in 9 days", "it lacks its issuer")
+    report = ReloadReport(swapped=True, generation=2, certificate_warnings=warnings, seconds={"total": 0.0})
+    Console(file=out).print(report)
+    shown = [line.strip() for line in out.getvalue().splitlines()]
+    assert shown[1:] == [f"certificate  {each}" for each in warnings]

@@ -116,7 +116,10 @@ def test_a_path_too_deep_for_falcons_router_is_refused() -> None:
     """Python could not compile the router, and no plugin would be served."""
     deepest = "/x{sku}y" + "/a" * 38  # below the prefix
     assert mounted(on_get, deepest) == ""
-    assert "a route has 41 segments; 40 are the most" in mounted(on_get, f"{deepest}/a")
+    for deeper in (f"{deepest}/a", deepest.replace("{sku}", "{sku:int}")):
+        assert "a route has 41 segments and converters; 40 are the most" in mounted(on_get, deeper)
+    converters = "/x{sku:int}" + "".join(f"/x{{f{number}:int}}" for number in range(33))
+    assert "40 are the most" in mounted(takes_all, converters)
 
 
 def test_an_apostrophe_beside_a_field_is_mounted() -> None:

@@ -175,6 +175,13 @@ def test_no_link_is_longer_than_an_accepted_address(client: httpx.Client, how: s
     assert len(answers[0].headers["Link"]) < 65536
 
 
+def test_the_longest_accepted_address_may_be_a_link(client: httpx.Client) -> None:
+    """The limit is that of path and query, without the scheme and the host."""
+    longest = "/wares/pages?page=0&size=2&name=".ljust(8192, "x")
+    answer = client.get(longest)
+    assert (answer.status_code, answer.links["first"]["url"].endswith(longest)) == (200, True)
+
+
 def test_pages_are_counted(client: httpx.Client) -> None:
     """There is a total, and links to the last page and back; past the end, a page is empty."""
     answer = client.get("/wares/pages/?page=1")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from plughost._optional import ZSTD, import_optional
 from plughost._waiting import Pause
-from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, stream_parts
+from plughost.http._response import CLIENT_CACHE_SIZE, WrappedStream, bounded_parts, stream_parts
 
 if TYPE_CHECKING:
     import falcon
@@ -66,7 +66,9 @@ class Compression:
             resp.text = None
             resp.data = _compress(data, encoding)
         elif resp.stream is not None:
-            resp.stream = WrappedStream(resp.stream, _compressed_parts(resp.stream, encoding))
+            # Middleware may have replaced the stream, and the edge no longer finds its Content-Length.
+            parts = bounded_parts(resp.stream, int(length)) if length else resp.stream
+            resp.stream = WrappedStream(resp.stream, _compressed_parts(parts, encoding))
             resp.delete_header("Content-Length")
         else:
             return

@@ -42,7 +42,7 @@ from plughost.http._errors import Problem
 _NESTED: Final = (Route, Operation, Response, Parameter)
 _CHECKED_ELSEWHERE: Final = dict.fromkeys(("ErrorFormat", "RequestKind", "RequestRecord", "Traversable"), Any)
 _MIDDLEWARE_METHODS: Final = ("process_request", "process_resource", "process_response")
-_MAX_SEGMENTS: Final = 40
+_MAX_DEPTH: Final = 40
 _MIN_SECONDS: Final = 0.001
 _MAX_SECONDS: Final = 100 * 365.25 * 86400
 _LITERAL: Final = "[A-Za-z0-9._~!$&()*+,;=:@-]"
@@ -147,9 +147,11 @@ def _(group: RouteGroup, where: str) -> None:
     _check_format(group, where)
     for route in group.routes:
         _check_route(route, f"{where}: route {route.path!r}")
-        segments = (group.prefix + route.path).count("/")
-        # Falcon's router becomes Python code, which is indented further by each segment, up to 100 times.
-        _require(segments <= _MAX_SEGMENTS, f"{where}: a route has {segments} segments; {_MAX_SEGMENTS} are the most")
+        depth = sum(map((group.prefix + route.path).count, "/:"))
+        # Falcon's router becomes Python code, which each segment indents twice, and a converter once more, up to 100.
+        _require(
+            depth <= _MAX_DEPTH, f"{where}: a route has {depth} segments and converters; {_MAX_DEPTH} are the most"
+        )
     problem = routing_problem([group])
     _require(problem is None, f"{where}: {problem}")
 

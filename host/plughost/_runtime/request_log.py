@@ -72,7 +72,7 @@ class RequestLog:
         self._times_limit, self._requests_limit = _MAX_TIMES, _MAX_REQUESTS
         self._observers: Mapping[str, tuple[Observer, ...]] = {}
         self._timeout = inf
-        self._busy = set[int]()  # observers, by id, of which a call has not returned
+        self._busy: dict[int, Observer] = {}  # by id, those of which a call has not returned
         self._drain_lock = threading.Lock()
         self._wake = threading.Event()
         self._awaited: list[threading.Event] = []  # by callers of `catch_up`
@@ -178,11 +178,11 @@ class RequestLog:
             return
 
         def call() -> None:
-            self._busy.add(key)
+            self._busy[key] = observer
             try:
                 observe(data)
             finally:
-                self._busy.discard(key)
+                self._busy.pop(key, None)
 
         try:
             try:

@@ -282,7 +282,7 @@ class Page:
             total: How many items there are on all pages. None with a cursor.
         """
         links = self.links(req.prefix + raw_path(req.env).removesuffix("/"), items, total)
-        if any(len(address) > MAX_TARGET_BYTES for address in links.values()):
+        if any(len(address) - len(req.prefix) > MAX_TARGET_BYTES for address in links.values()):
             raise falcon.HTTPUriTooLong(description=f"Links to pages would be longer than {MAX_TARGET_BYTES} bytes.")
         resp.set_header("Link", ", ".join(f'<{address}>; rel="{name}"' for name, address in links.items()))
         if total is not None:
