@@ -277,8 +277,9 @@ class Check:
 class Observer:
     """Is notified of answered requests: to count, bill or record them.
 
-    An observer costs a request next to nothing, and can't change it. It is called within about a second, in a thread
-    of the host, one call at a time. While a call takes longer than `hook_timeout`, the observer gets no requests.
+    An observer costs a request next to nothing, and can't change it. It is called within about a second, in a new
+    thread for each call, one call at a time. While a call takes longer than `hook_timeout`, the observer gets no
+    requests.
 
     Attributes:
         name: Its name in the log.
