@@ -51,6 +51,7 @@ class Host(HostState):
     view: LiveView
     generation: Generation
     started_at: datetime | None
+    started: float
     imported: dict[str, Snapshot]
     attempted: dict[str, Snapshot]
     last_reload: ReloadReport | None

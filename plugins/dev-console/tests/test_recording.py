@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .conftest import Console, Start
 
 
-def _new(console: Console, after: int = 0) -> list[dict[str, Any]]:
+def _new(console: Console, after: int | str = 0) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = console.get(f"/requests/new?after={after}").json()
     return found
 
