@@ -146,7 +146,7 @@ def test_an_observer_that_hangs_is_kept_until_it_returns() -> None:
     log.set_observers({"a": (Observer(name="hangs", observe_times=hang),)}, 0.1)
     log._times += (0.1, "GET", "200 OK", None)
     log.catch_up()
-    assert "observer hangs" in stream.getvalue()
+    wait_until(lambda: "observer hangs" in stream.getvalue())
     log.set_observers({})
     gc.collect()
     assert "hangs" in {each.name for each in gc.get_objects() if type(each) is Observer}

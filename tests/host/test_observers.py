@@ -11,7 +11,7 @@ import falcon
 import falcon.testing
 import pytest
 from structlog.testing import CapturingLogger
-from tests.host.plugins import Plugin, Speaker, Watcher, reason, serving
+from tests.host.plugins import TIME_LIMIT, Plugin, Speaker, Watcher, reason, serving
 from tests.waiting import wait_until
 
 from plughost import Observer, RequestKind, RequestRecord
@@ -226,32 +226,33 @@ def test_an_observer_that_hangs_delays_no_request() -> None:
         going_on.set()
 
 
-def test_an_observer_that_hangs_keeps_no_requests_from_others() -> None:
+def test_an_observer_that_hangs_keeps_no_requests_from_others(hang: threading.Barrier) -> None:
     """After `hook_timeout` others get their requests, the log shows where it hangs, and it goes on once it returns."""
-    going_on, calls, watcher, log = threading.Event(), list[str](), Watcher(), CapturingLogger()
+    calls, watcher, log = list[str](), Watcher(), CapturingLogger()
 
-    def hang(requests: tuple[RequestRecord, ...]) -> None:
+    def hang_once(requests: tuple[RequestRecord, ...]) -> None:
         calls.append(requests[-1].target)
-        going_on.wait(60)
+        if len(calls) == 1:
+            hang.wait()
 
     installed = [
-        plugin_distribution("a-hangs", observing(hang)),
+        plugin_distribution("a-hangs", observing(hang_once)),
         plugin_distribution("watcher", observing(watcher)),
         plugin_distribution("speaker", Speaker("a")),
     ]
-    settings = {"hook_timeout": 0.2}
+    settings = {"hook_timeout": TIME_LIMIT}
     with running_host(settings=settings, distributions=installed, logger=log) as host, host.client() as client:  # type: ignore[arg-type]  # see above
         for target in ("/say?1", "/say?2", "/say?3"):
             client.get(target)
             wait_until(lambda target=target: target in watcher.targets)  # type: ignore[misc]  # mypy knows no defaults
         assert calls == ["/say?1"]
-        going_on.set()
+        hang.wait()
         client.get("/say?4")
         wait_until(lambda: "/say?4" in watcher.targets)
         wait_until(lambda: client.get("/say?5") and "/say?5" in calls)
     (entry,) = [each for each in log.calls if any("observer hangs" in text for text in each.args)]
     assert (entry.kwargs["plugin"], entry.kwargs["observer"]) == ("a-hangs", "watcher")
-    assert hang.__code__ in {frame.f_code for frame, _ in walk_tb(entry.kwargs["exc_info"].__traceback__)}
+    assert hang_once.__code__ in {frame.f_code for frame, _ in walk_tb(entry.kwargs["exc_info"].__traceback__)}
 
 
 def test_who_catches_up_runs_no_observer() -> None:
