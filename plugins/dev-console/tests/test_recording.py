@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from plughost import Event, Operation, PluginContext, Route, RouteGroup, hookimpl
+from plughost import Event, Operation, PluginContext, RequestRecord, Route, RouteGroup, hookimpl
 from plughost_dev_console.lines import Lines
 
 if TYPE_CHECKING:
@@ -120,6 +120,15 @@ def test_requests_are_filtered_by_plugin_status_and_time(console: Console) -> No
         assert [each["path"] for each in console.get(f"/requests/new?{query}").json()] == paths
     slowest = [each["ms"] for each in console.get("/requests/new?order=slowest").json()]
     assert slowest == sorted(slowest)
+
+
+def test_requests_that_the_version_before_recorded_are_left_out(start: Start) -> None:
+    """They lack what the clock was, and an upgrade while the host runs finds them still in memory."""
+    with start(_settings={"plugins": {"dev-console": {"requests": 10}}}) as console:
+        request = RequestRecord(0.0, 0.0, "GET", "/before", "200 OK", "shop", "/before", "main", "HTTP/1.1", "x")
+        console.host.host.view.keep("dev-console", "requests 10", deque[Any]).append((1, request))
+        console.client.get("/after")
+        assert [each["path"] for each in _new(console)] == ["/after"]
 
 
 def test_requests_after_the_clock_was_set_have_the_new_time(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:

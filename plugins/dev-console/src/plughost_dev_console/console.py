@@ -74,7 +74,7 @@ class Console:
         numbers = keep("numbers", lambda: count(1))
         self.lines = Lines(ring("lines", settings.lines), ring("wrong lines", settings.lines), numbers, self.own)
         numbers = keep("numbers of requests", lambda: count(1))
-        self.requests = Requests(ring("requests", settings.requests), numbers, self.own, self.host)
+        self.requests = Requests(ring("requests and clocks", settings.requests), numbers, self.own, self.host)
         self.exchanges = Exchanges(ring("exchanges", settings.requests), self.own)
         self.vitals = Vitals(keep("vitals", dict), keep("lock", Lock), keep("seen", dict), self.own, self.host)
         self.last_news: dict[str, str] = keep("last news", dict)
