@@ -295,7 +295,7 @@ def test_a_process_ends_before_a_subscriber_to_the_log_that_hangs() -> None:
         "import threading; from plughost._runtime.lines import Lines; lines, busy = Lines(), threading.Event();"
         "lines.subscribe(lambda _: busy.set() or threading.Event().wait()); lines.emit('line'); busy.wait()"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 
 def test_a_subscriber_to_the_log_may_log() -> None:
