@@ -200,7 +200,7 @@ def test_who_holds_a_table_holds_no_backup_and_no_restore_for_ever(
 def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     opening: Callable[..., Stores], postgresql: str, tmp_path: Path, products: Store, declare: Declare
 ) -> None:
-    """Later tables are removed with their rows, even if no other file can be created beside the backup."""
+    """Later tables are removed once nobody uses them, even if no other file can be created beside the backup."""
     config = StoresConfig(folder=tmp_path, url=postgresql)
     stores = opening(config, products)
     stores["catalog"].run(add, "old")
@@ -210,6 +210,11 @@ def test_an_older_backup_on_postgresql_is_migrated_on_the_next_start(
     parts = "CREATE TABLE parts (id {identity}, product BIGINT REFERENCES products (id));"
     newer = declare(PRODUCTS, parts, entities=product_entities, tables=("products", "parts"))
     opening(config, newer).close()
+    with pytest.MonkeyPatch.context() as patch, closing(psycopg2.connect(postgresql)) as connection:
+        patch.setattr("plughost._backups._LOCK_SECONDS", 1)
+        connection.cursor().execute("SELECT 1 FROM parts")
+        with pytest.raises(StoreError, match="lock timeout"):
+            restore(prepared(config, newer), file)
     assert restore(prepared(config, newer), file) == 1
     catalog = opening(config, newer)["catalog"]
     assert (catalog.schema, catalog.read(skus)) == (2, ["old"])
